@@ -18,7 +18,7 @@ import numpy as np
 from algorithms.tasks import Task
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Exchange, Form
-from protocols.messages import Message, partial_of, unmixed_of
+from protocols.messages import Message, partial_of, unmixed_of, unsummed_of
 from protocols.plan.plan import Plan
 from protocols.sessions.engine import Delivery
 from protocols.wire.control import CONTROL
@@ -126,8 +126,8 @@ class Notes:
     largest: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def measure(self, message: Message) -> None:
-        """Take over how large the numbers of a message are; of records to be mixed, nothing."""
-        if unmixed_of(message) is not None or partial_of(message) is not None:
+        """Take over how large the numbers of a message are; of what the door makes it of, none."""
+        if any(found(message) is not None for found in (unmixed_of, partial_of, unsummed_of)):
             return
         for one in type(message).fields:
             if one.wire != "bytes":

@@ -17,8 +17,10 @@ from protocols.messages import (
     Message,
     MixedMessage,
     NoisedMessage,
+    RowSumMessage,
     partial_of,
     unmixed_of,
+    unsummed_of,
     values,
 )
 from protocols.privacy.private_steps import PrivateSteps
@@ -105,9 +107,32 @@ def said(messages: Iterable[Message]) -> Said:
             rows.append([name, "unmixed", fields])
         elif (rest := partial_of(message)) is not None:
             rows.append([name, "partial", {"catalogue": rest.catalogue, "fields": rest.fields}])
+        elif (terms := unsummed_of(message)) is not None:
+            fields = {n: getattr(terms, n) for n in ("own", "links", "wanted")}
+            rows.append([name, "unsummed", {**fields, **_parts(terms.terms)}])
         else:
             rows.append([name, "fields", values(message)])
     return rows
+
+
+def _parts(terms: Any) -> dict[str, Any]:
+    """Return a matrix's arrays: itself, or those of a CSR."""
+    if isinstance(terms, np.ndarray):
+        return {"terms": terms}
+    parts = {name: getattr(terms, name) for name in ("data", "indices", "indptr")}
+    return {**parts, "shape": np.array(terms.shape)}
+
+
+def _whole(parts: Mapping[str, Any]) -> Any:
+    """Return the matrix of these arrays; raises ValueError if they are none of one."""
+    import scipy.sparse as sp
+
+    if "terms" in parts:
+        return parts["terms"]
+    shape = tuple(int(size) for size in parts["shape"])
+    found = sp.csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
+    found.check_format(full_check=True)
+    return found
 
 
 def _name(kind: type[Message]) -> str:
@@ -142,6 +167,10 @@ def _message(kind: type[Message], form: str, content: Mapping[str, Any]) -> Mess
         catalogue, fields = content["catalogue"], content["fields"]
         if type(catalogue) is int and names.issuperset(fields):
             return kind.partial(catalogue, **_numbers(fields))
+    if form == "unsummed" and issubclass(kind, RowSumMessage):
+        rest = _numbers(content)
+        links = {name: rest.pop(name) for name in ("own", "links", "wanted")}
+        return kind.unsummed(**links, terms=_whole(rest))
     raise LocalProtocolError("A message of an answer does not hold the fields it declares.")
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.row_sum.run import WIDTH, row_run_of
+from protocols.disclosures.row_sum.run import row_item, rows_guard
 from protocols.errors import NotInPlan
-from protocols.plan.steps import Step
 from protocols.wire.roles import Role
 from protocols.wire.run_context import RunContext
 
@@ -14,8 +13,19 @@ _SERVERS = 2
 
 def _check(context: RunContext) -> None:
     """Raise NotInPlan unless rows are added up once, by two tag servers' tags."""
-    if row_run_of(context) is None:
+    said = [
+        item
+        for item in context.plan.items
+        if item.disclosure is Disclosure.ROW_SUM and item.sender == str(Role.CLIENT)
+    ]
+    if rows_guard(context.policy) is None or not said:
         return
+    if said != [row_item(context.plan)]:
+        raise NotInPlan(
+            "The plan has other than one message of rows found by tags.",
+            why="another one would leave as it is, and the policy asks for sums under masks",
+            fix="make a new plan with this policy",
+        )
     servers = len(context.roster.names(Role.TAG_SERVER))
     if servers != _SERVERS:
         raise NotInPlan(
@@ -23,9 +33,6 @@ def _check(context: RunContext) -> None:
             why="the key of tags is cut in two, so that nobody makes tags alone (O24)",
             fix="name two tag servers of two organisations",
         )
-    asked = [i for i in context.plan.items if i.part is Disclosure.ROW_SUM and i.step is Step.UP]
-    if len(asked) != 1 or WIDTH not in asked[0].dims:
-        raise NotInPlan("The plan has other than one message of rows found by tags.")
     for item in context.plan.items:
         if item.part is Disclosure.ROW_SUM and item.times > 1:
             raise NotInPlan(

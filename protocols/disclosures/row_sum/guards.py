@@ -52,6 +52,11 @@ class Rows(Guard):
 
     @model_validator(mode="after")
     def _buckets(self) -> Rows:
+        if self.form == "thresholded" and self.threshold != 1:
+            raise ValueError(
+                "threshold is of the form 'published'; else a row rests on minimum_cohort + "
+                "colluders of the policy"
+            )
         for name in ("cap", "links", "rows"):
             if (size := getattr(self, name)) & (size - 1):
                 raise ValueError(

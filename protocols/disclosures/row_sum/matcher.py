@@ -10,7 +10,7 @@ from protocols.disclosures.match.protocol.bundles import bundled, read_bundle
 from protocols.disclosures.match.protocol.cells import same_canary
 from protocols.disclosures.match.protocol.wire import Kind
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.row_sum.protocol.assignment import assigned, orders
+from protocols.disclosures.row_sum.protocol.assignment import assigned, confirmed, orders
 from protocols.disclosures.row_sum.protocol.wire import orders_bytes, read_offer
 from protocols.disclosures.row_sum.run import needed_run
 from protocols.errors import Replay
@@ -43,7 +43,7 @@ class RowMatcher(SessionPart):
             for name, box in boxes.items()
         }
         digest = same_canary({name: one[0] for name, one in said.items()})
-        offers = {name: offer for name, (_, _, offer) in said.items()}
+        offers = confirmed({name: offer for name, (_, _, offer) in said.items()})
         served, key = assigned(offers, run.floor, run.guard.rows), entropy(32)
         found = {
             name: run.close(

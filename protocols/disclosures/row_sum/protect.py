@@ -17,7 +17,7 @@ class RowSumProtection(Protection):
     def body(self, release: Release, header: Header, prepared: Any) -> tuple[bytes, bool]:
         """Hand the terms to the client's own part in rows; the body holds blinded points."""
         context = release.context
-        if rows_guard(context.policy) is None or WIDTH not in release.item.dims:
+        if rows_guard(context.policy) is None:
             return super().body(release, header, prepared)
         (message,) = release.messages
         said = message._unsummed if isinstance(message, RowSumMessage) else None

@@ -117,6 +117,12 @@ class RowSide(Mute):
                 fix="correct what the algorithm's answer returns; nothing was sent",
             )
         place, row = said.links
+        if (np.diff(said.own) <= 0).any() or (place < 0).any() or (place >= len(said.own)).any():
+            raise UnfitMessage(
+                "A client's nodes do not ascend, or a term is of a node that there is not.",
+                why="each node has one number and one term, so that it enters one row (O25)",
+                fix="correct what the algorithm's answer returns; nothing was sent",
+            )
         numbers = np.stack([said.own[place], row])
         bound = f"{where.round}/{where.exchange}/{cohort}"
         box = self.rows.begin(where.round, numbers, said.wanted, bound)
@@ -149,7 +155,7 @@ class RowSide(Mute):
 
         Args:
             boxes: by client.
-            clip: bound of every entry but the last, the count.
+            clip: bound of every entry but the last, in which terms are counted here.
             bits: of the grid.
         """
         adding = self.rows.join(boxes)
@@ -159,10 +165,12 @@ class RowSide(Mute):
         sums: dict[bytes, NDArray[np.int64]] = {}
         for one in adding:
             if one.row not in sums and stream is not None:
-                exact = self._sum(numbers[one.row])
+                places = self._places(numbers[one.row])
+                exact = self._sum(places)
                 bounded = np.clip(exact[:-1], -clip, clip)
                 clipped = clipped or bool((bounded != exact[:-1]).any())
-                count = np.rint(exact[-1:]).astype(np.int64)
+                # Not what the algorithm says: this column is neither bounded nor on the grid.
+                count = np.array([len(places)])
                 sums[one.row] = np.concatenate([grid.quantise(bounded, stream), count])
             found.append(sums[one.row])
         values = np.array(found, dtype=np.int64).reshape(len(adding), self.rows.row_run.size)
@@ -173,12 +181,15 @@ class RowSide(Mute):
         held = self.rows.held
         return {number: held.sent[at].tobytes() for number, at in held.places.items()}
 
-    def _sum(self, row: int) -> NDArray[np.float64]:
-        """Return this client's sum of one row, (width,)."""
-        places = self._links[0][self._links[1] == row]
+    def _places(self, row: int) -> NDArray[np.int64]:
+        """Return which own nodes enter a row, each once."""
+        found: NDArray[np.int64] = np.unique(self._links[0][self._links[1] == row])
+        return found
+
+    def _sum(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the sum of some own nodes' terms, (width,)."""
         width = self.rows.row_run.size
-        terms = [_term(self._terms, int(place), width) for place in places]
-        found: NDArray[np.float64] = np.sum(terms, axis=0)
+        found: NDArray[np.float64] = np.sum([_term(self._terms, int(p), width) for p in places], axis=0)
         return found
 
     def found(

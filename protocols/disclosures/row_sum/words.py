@@ -12,7 +12,10 @@ MATCHER = (
     "row: so the graph of all nodes without their numbers, from which well-known nodes can be "
     "guessed; no number, no feature, no sum"
 )
-TOLD = "of its own tags, which rows it adds to and for whom by name, and which rows it is told"
+TOLD = (
+    "of its own tags, which rows it adds to, for whom and with whom by name, and which rows it is "
+    "told"
+)
 PARTS = (
     "uniform words, under masks and blinds that it has no key of; who adds how many rows for whom, "
     "by labels that tell no node"
@@ -35,6 +38,12 @@ WHOLE = (
     "rows can be solved for fewer clients than one rests on; but a sum of a few sparse nodes, such "
     "as bags of words, can be parted by itself (A15); no epsilon holds for it"
 )
+AGAIN = (
+    "nothing counts rows over several runs: a row that is told once with a client and once without "
+    "it, in another run over the same data, tells that client's sum; the aggregator with a client "
+    "can leave another one out before tags are compared, and have this one claim the other's nodes "
+    "and be told their rows"
+)
 CLEAR = (
     "UNSAFE: the aggregator reads every client's sums of neighbours' features, by public numbers "
     "of nodes, and so all edges between clients; a receiver of a row with one neighbour reads its "
@@ -45,7 +54,7 @@ CLEAR = (
 class RowSumWords(Words):
     """Rows of neighbours' features."""
 
-    limits = (TOGETHER, WHOLE, CLEAR)
+    limits = (TOGETHER, WHOLE, AGAIN, CLEAR)
 
     def handed(self, model: bool) -> str:
         """Return what a client is given."""
@@ -60,7 +69,7 @@ class RowSumWords(Words):
         rows = [item for item in plan.items if item.part is self.disclosure]
         if not any(item.step is Step.COMPARE for item in rows):
             return []
-        return [TOGETHER, WHOLE]
+        return [TOGETHER, WHOLE, AGAIN]
 
     def learns(self, chain: Chain, network: str) -> dict[str, str]:
         """Return, per role, what a message in clear tells it."""

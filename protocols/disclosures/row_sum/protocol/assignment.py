@@ -18,7 +18,17 @@ from dataclasses import dataclass
 
 from protocols.errors import BadEnvelope
 
-__all__ = ["Adding", "Getting", "Offer", "Orders", "Served", "assigned", "check_orders", "orders"]
+__all__ = [
+    "Adding",
+    "Getting",
+    "Offer",
+    "Orders",
+    "Served",
+    "assigned",
+    "check_orders",
+    "confirmed",
+    "orders",
+]
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,40 @@ class Served:
     def others(self, receiver: str) -> tuple[str, ...]:
         """Return who adds for one receiver."""
         return tuple(name for name in self.adders if name != receiver)
+
+
+def confirmed(offers: Mapping[str, Offer]) -> dict[str, Offer]:
+    """Return what of the offers the other end of each edge says, too.
+
+    A node enters another client's row only if that client's node of this number enters the node's
+    row; so nobody invents neighbours to reach the floor. A client is told rows of its own nodes
+    and of those that its own have such an edge to; so nobody asks for a row by its number alone. A
+    node that two clients say is theirs is nobody's.
+
+    Args:
+        offers: by client.
+    """
+    owner: dict[bytes, str] = {}
+    claims = [(n, node) for n, one in offers.items() for of in one.nodes.values() for node in of]
+    contested = {node for name, node in claims if owner.setdefault(node, name) != name}
+    owner = {node: name for node, name in owner.items() if node not in contested}
+
+    def holds(name: str, node: bytes, row: bytes) -> bool:
+        other = owner.get(row)
+        if owner.get(node) != name or other is None:
+            return False
+        return other == name or row in offers[other].nodes.get(node, ())
+
+    found = {}
+    for name, offer in offers.items():
+        kept = {
+            row: frozenset(node for node in of if holds(name, node, row))
+            for row, of in offer.nodes.items()
+        }
+        nodes = {row: of for row, of in kept.items() if of}
+        wanted = frozenset(r for r in offer.wanted if owner.get(r) == name or r in nodes)
+        found[name] = Offer(nodes, wanted)
+    return found
 
 
 def assigned(

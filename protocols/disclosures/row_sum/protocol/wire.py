@@ -129,7 +129,7 @@ def offer_bytes(
     Raises:
         UnfitMessage: more links than the policy's bucket.
     """
-    pairs = sorted((tags.places[node], tags.places[row]) for node, row in links)
+    pairs = sorted({(tags.places[node], tags.places[row]) for node, row in links})
     if len(pairs) > run.guard.links:
         raise UnfitMessage(
             f"A client names {len(pairs)} terms of rows; the policy has room for "
