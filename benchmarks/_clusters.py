@@ -47,9 +47,7 @@ class Likeness:
         return Cut(0, 0, members, names, leaves=len(names) < self._least)
 
 
-def played(
-    form: Any, steps: Round[Any], sites: Mapping[str, Any], least: int
-) -> tuple[Any, int]:
+def played(form: Any, steps: Round[Any], sites: Mapping[str, Any], least: int) -> tuple[Any, int]:
     """Play one round's Asks at the sites; return the new state, and how often any were compared."""
     compared = 0
     try:

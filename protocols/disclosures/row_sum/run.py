@@ -189,7 +189,9 @@ class RowSide(Mute):
     def _sum(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the sum of some own nodes' terms, (width,)."""
         width = self.rows.row_run.size
-        found: NDArray[np.float64] = np.sum([_term(self._terms, int(p), width) for p in places], axis=0)
+        found: NDArray[np.float64] = np.sum(
+            [_term(self._terms, int(p), width) for p in places], axis=0
+        )
         return found
 
     def found(
