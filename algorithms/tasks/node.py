@@ -292,9 +292,7 @@ class NodeTask(FlatTask):
         return torch.nn.functional.cross_entropy(outputs, data.y[torch.from_numpy(records)])
 
     def _activate(self, outputs: Tensor) -> Tensor:
-        import torch
-
-        return torch.softmax(outputs, dim=1)
+        return outputs.softmax(dim=1)
 
 
 def _with_labels(data: NodeData, records: Numbers) -> Labelled:

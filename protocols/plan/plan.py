@@ -61,28 +61,27 @@ class Item(Strict):
     """One kind of envelope on one route.
 
     Attributes:
-        id: for people, for example ``train.up.SUM``; see `protocols.plan.steps.item_id`.
+        id: for people, for example ``train.up.SUM``; see `steps.item_id`.
         exchange: name of the Ask that it belongs to; empty for what belongs to none.
         part, step: what it is for; sessions look up by them what to do.
-        way: of what is done in one of several ways, which; None for what has one way only. Items of
-            one Ask and part with different ways leave in place of each other: `times` counts both
-            together, and `at_most` adds up only the larger.
-        label: stands in every derivation (rounding, mixing, masks) in the place of a name that
-            people read: whatever is renamed, a label stays, and with it every repeatable result.
+        way: which of several ways; None for what has one way only. Items of one Ask and part with
+            different ways leave in place of each other: `times` counts both together, and `at_most`
+            adds up the larger.
+        label: stands in every derivation (rounding, mixing, masks) in the place of a name: whatever
+            is renamed, a label stays, and with it every repeatable result.
         sender, recipient: roles; recipient ``roster`` is everyone.
         bytes: size on the wire of the largest envelope of this kind, header and signature included.
         body: exact size of its body before sealing.
         times: how often, at most, between one sender and one recipient in the whole run.
         per_round: how often in each round.
         guards: the protection, in order.
-        noise: what is added before the message is protected; None without a noise guard.
+        noise: what is added before it is protected; None without a noise guard.
         counted: what is added to its counts of single records; None without that guard.
         model: of what hands a model out, how a client sees to it; see `protocols.plan.models`.
-        checked: of a sum, how many of its integers, from the first on, have a check that the
-            clients alone can make and verify; they compute the model from these. 0: none.
-        reader: of a sum, ``client`` if one client of its cohort reads the total, all in turn;
-            empty: the aggregator does.
-        follows: it follows from what its client was handed; see `protocols.forms.Exchange`.
+        checked: of a sum, how many of its first integers have a check that clients alone can make
+            and verify; they compute the model from these.
+        reader: of a sum, ``client`` if one client of its cohort reads the total, all in turn.
+        follows: it follows from what was handed to its client; see `Exchange`.
         learns: per role, in words.
     """
 
@@ -255,11 +254,8 @@ class Plan(Strict):
 
     def all_of(self, part: Part | None = None, step: Step | None = None) -> list[Item]:
         """Return the items of a part, of a step, or of both, in the plan's order."""
-        return [
-            item
-            for item in self.items
-            if (part is None or item.part is part) and (step is None or item.step is step)
-        ]
+        found = [item for item in self.items if part is None or item.part is part]
+        return [item for item in found if step is None or item.step is step]
 
     def instead_of(self, item: Item) -> list[Item]:
         """Return the items of another way, which leave in this one's place."""

@@ -8,7 +8,7 @@ from protocols.disclosures._evaluated.ciphers import key_kinds, key_sizes, keyed
 from protocols.disclosures.names import Disclosure
 from protocols.errors import PolicyError
 from protocols.evidence.heads import MOST_ITEMS, client_items
-from protocols.forms import Exchange, strictest
+from protocols.exchanges import Exchange, strictest
 from protocols.keys.slots import epochs
 from protocols.plan.builder import DOWN, UP, PlanBuilder, Times
 from protocols.plan.plan import Item

@@ -10,9 +10,10 @@ Mixtures are looked at in `secure_fgl.attack_inputs.mixtures`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from audits.attacks import Answers, Material, Replica, RowsTold
+from audits.attacks import Material, Replica
 from audits.evidence.steps import Case
 from protocols.errors import EvidenceError, LedgerError, OtherEvidence, OtherVersion, SecureFglError
 from secure_fgl.attack_inputs.model_layout import layers_of
@@ -57,17 +58,7 @@ def material(
     case = verified(run)
     simulated = case.roster_file.simulated
     if case.policy.capture is None:
-        replica, unasked, answers, rows = _loaded(run, case, data, plugins)
-        return Material(
-            case=case,
-            answers=answers,
-            rows=rows,
-            replica=replica,
-            unasked=unasked,
-            missing=f"policy {case.policy.name!r} forbids capture",
-            unread=says_updates(case),
-            simulated=simulated,
-        )
+        return _uncaptured(run, case, data, plugins)
     try:
         with one_thread_and_deterministic():
             replay = ReplayedRun.of(run, case, data, plugins)
@@ -111,18 +102,23 @@ def material(
     )
 
 
-def _loaded(
-    run: Run, case: Case, data: Path | None, plugins: Sequence[Given]
-) -> tuple[Replica | None, str, Answers | None, RowsTold | None]:
-    """Return the clients of a run that captured nothing, or why nobody can be asked again.
+def _uncaptured(run: Run, case: Case, data: Path | None, plugins: Sequence[Given]) -> Material:
+    """Return what there is of a run that captured nothing: its clients, asked again.
 
     And their answers to each other's generators and what rows tell, where a run has these.
 
     Raises:
         SecureFglError: `data` names data that are not the run's.
     """
+    found = Material(
+        case=case,
+        unasked=_NO_NODES,
+        missing=f"policy {case.policy.name!r} forbids capture",
+        unread=says_updates(case),
+        simulated=case.roster_file.simulated,
+    )
     if not has_replica(case):
-        return None, _NO_NODES, None, None
+        return found
     try:
         with one_thread_and_deterministic():
             replay = ReplayedRun.of(run, case, data, plugins)
@@ -130,8 +126,9 @@ def _loaded(
     except SecureFglError as error:
         if (data is not None or plugins) and not isinstance(error, NeedsPlugin):
             raise
-        return None, error.what, None, None
-    return *_asked(replay), answers, rows
+        return replace(found, unasked=error.what)
+    replica, unasked = _asked(replay)
+    return replace(found, replica=replica, unasked=unasked, answers=answers, rows=rows)
 
 
 def _asked(replay: ReplayedRun) -> tuple[Replica | None, str]:

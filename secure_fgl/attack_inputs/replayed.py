@@ -39,6 +39,8 @@ from protocols.wire.envelope import Envelope
 from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME, Identity
 from protocols.wire.run_context import RunContext
+from secure_fgl.attack_inputs.again.generators import answer_material
+from secure_fgl.attack_inputs.again.row_systems import told_rows
 from secure_fgl.attack_inputs.agreement import agree, rounded
 from secure_fgl.attack_inputs.captured_sent import (
     check_said,
@@ -48,11 +50,9 @@ from secure_fgl.attack_inputs.captured_sent import (
     summed,
 )
 from secure_fgl.attack_inputs.comparisons import compared_material, compares
-from secure_fgl.attack_inputs.generators import answer_material
 from secure_fgl.attack_inputs.items import item_material
 from secure_fgl.attack_inputs.mixtures import mixed_material
 from secure_fgl.attack_inputs.model_layout import layers_of
-from secure_fgl.attack_inputs.row_systems import told_rows
 from secure_fgl.attack_inputs.run_code import RunCode
 from secure_fgl.attack_inputs.tags import tag_material
 from secure_fgl.attack_inputs.truths import truth_of

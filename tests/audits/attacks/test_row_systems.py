@@ -9,7 +9,7 @@ import pytest
 
 from audits.attacks._methods.row_systems import determined, equal_values, read
 from protocols.disclosures.row_sum.protocol.assignment import Offer, assigned
-from secure_fgl.attack_inputs.row_systems import systems
+from secure_fgl.attack_inputs.again.row_systems import systems
 
 GRID = 1e-5
 

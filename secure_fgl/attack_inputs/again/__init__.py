@@ -1,0 +1,1 @@
+"""What is computed again from the data of a run, and needs no capture."""
