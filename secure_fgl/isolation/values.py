@@ -129,8 +129,9 @@ def _whole(parts: Mapping[str, Any]) -> Any:
 
     if "terms" in parts:
         return parts["terms"]
-    shape = tuple(int(size) for size in parts["shape"])
-    found = sp.csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
+    rows, columns = (int(size) for size in parts["shape"])
+    arrays = parts["data"], parts["indices"], parts["indptr"]
+    found = sp.csr_array(arrays, shape=(rows, columns))
     found.check_format(full_check=True)
     return found
 
