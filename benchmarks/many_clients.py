@@ -53,7 +53,7 @@ from protocols.disclosures.sum.layout import SumLayout
 from protocols.disclosures.sum.masked import unmasking
 from protocols.evidence.ledger import MemoryStore, Store
 from protocols.forms import Form
-from protocols.keys import pairs
+from protocols.keys import pairs, seeds
 from protocols.plan.plan import DataPlan
 from protocols.plan.planning import make_plan
 from protocols.policy.policy import PrivacyPolicy
@@ -86,7 +86,7 @@ CRYPTO: tuple[tuple[Any, str], ...] = (
     (unmasking, "combine"),
     (pairs, "split"),
     (pairs, "derive"),
-    (pairs, "lock"),
+    (seeds, "lock"),
     (calling, "bytes_digest"),
     (client, "bytes_digest"),
 )
