@@ -43,6 +43,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "fed_per_cora": ("algorithm.rounds=2",),
     "fed_per_gnn_ml100k": ("algorithm.rounds=1",),
     "fed_pub_cora": ("algorithm.rounds=2", "model.hidden=32"),
+    "fed_sage_cora": ("algorithm.rounds=2", "model.hidden=32"),
     "gcfl_molecules": ("algorithm.rounds=1",),
     "graph_fl_cora": ("algorithm.rounds=1",),
 }

@@ -182,6 +182,8 @@ def test_what_it_cannot_do_is_refused() -> None:
     with pytest.raises(ValueError, match="node task"):
         fed_sage_plus(task_of("graph"))
     task = made()[0]
+    for form in fed_sage_plus(task).forms:
+        assert not form.by_gradients  # NeighGen reads records, held-out ones too
     for options in ({"share": 0.0}, {"share": 1.0}, {"steps": 0}):
         with pytest.raises(ValueError, match="out of range"):
             fed_sage_plus(task, **options)

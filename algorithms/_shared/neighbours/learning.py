@@ -48,7 +48,10 @@ def learnt(
     Raises:
         FloatingPointError: training diverged to NaN or infinity.
     """
-    hidings = [impaired(data, sizes, seed, rng, share=how.share) for _ in range(how.hidings)]
+    hidings = [
+        impaired(data, sizes, seed, rng, share=how.share)
+        for _ in range(min(how.hidings, how.steps))
+    ]
     counted = counting.fit_counting(
         torch.cat([one.codes for one in hidings]),
         torch.cat([one.missing for one in hidings]),
