@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from algorithms._shared.generator_sums import Apply, Help, Helped, Matched, Told, Turn, with_sums
-from algorithms._shared.neighbours.cross import answered
+from algorithms._shared.neighbours.cross import answered, at_codes
 from algorithms._shared.neighbours.generator import draw, inputs, nearest
 from algorithms._shared.neighbours.sizes import Sizes
 from algorithms.tasks.inputs.nodes import NodeData
@@ -123,24 +123,30 @@ def _steps(world: World, help: Help) -> list[list[Sealed]]:
 
 
 def test_one_node_moves_an_answer_by_two_shares_and_no_edge_does() -> None:
-    """Control: with one pool for all codes, a node that all codes match moves it by more."""
-    data, weights = _data(3), _help().initial(SEED)
-    facts = SIZES, weights, (SEED, 0, 0)
-    clip, codes, most = 0.05, 16, 0.0
+    """Control: with one pool for all codes, a node that all draws are near to moves it by more."""
+    data, weights, codes, clip, most = _data(3), _help().initial(SEED), 16, 0.05, 0.0
+    place = (SEED, 0, 0)
 
     def said(one: NodeData, number: int) -> Any:
         rng = np.random.default_rng(number)
-        return answered(one, *facts, rng, codes=codes, clip=clip)
+        return answered(one, SIZES, weights, place, rng, codes=codes, clip=clip)
 
+    def pooled(one: NodeData) -> Any:
+        everyone = torch.ones((codes, one.nodes), dtype=torch.bool)
+        slope = at_codes(SIZES, torch.from_numpy(weights), place, _dense(one), everyone)
+        return slope.total(clip / slope.norms().clamp_min(clip) / (codes * clip)).numpy()
+
+    moved = []
     for number in range(6):
         before = said(data, number)
         assert np.linalg.norm(before) <= 1.0 + 1e-6
         for node in range(0, 24, 5):
             x = _dense(data).clone()
-            x[node] = 5.0 * torch.sign(x[node] - 0.5)
+            x[node] = -0.5  # nearer to most draws than any other node
             other = _with_features(data, x)
             most = max(most, float(np.linalg.norm(said(other, number) - before)))
-    assert 1e-3 < most <= 2.0 / codes + 1e-6
+            moved.append(float(np.linalg.norm(pooled(other) - pooled(data))))
+    assert 1e-3 < most <= 2.0 / codes + 1e-6 < max(moved)
     cut = _with_edges(data, data.edges[:, :0])
     assert np.array_equal(said(cut, 1), said(data, 1))
 
