@@ -44,7 +44,6 @@ from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Exchange, Form, exchange_of
 from protocols.messages import (
-    Array,
     Matrix,
     Message,
     ReleasedMessage,
@@ -109,7 +108,124 @@ class Server:
     gathered: bool = False
 
 
-def fed_gcn(  # noqa: PLR0915 - one algorithm, one function
+@dataclass(frozen=True)
+class Client:
+    """A client that is asked for sums of rows, and trains on those that it is told.
+
+    Attributes:
+        task, plain: the task, and FedAvg for it.
+        epochs, hops, nodes, block: see `fed_gcn`.
+    """
+
+    task: Task
+    plain: Algorithm[Start]
+    epochs: int
+    hops: int
+    nodes: int
+    block: int
+
+    def _linked(self, site: Site) -> Linked:
+        said = Linked(local(site.data), self.hops)
+        check_numbers(said.links[1], self.nodes)
+        return said
+
+    def train(self, site: Site, given: Start) -> Update:
+        """Train from the model on the rows that are here."""
+        look(site)
+        fitted = self.task.fit(given.weights, site, epochs=self.epochs)
+        site.memory["trained"] = fitted
+        delta = site.count * (fitted.astype(np.float64) - given.weights)
+        return Update(delta=delta, count=site.count)
+
+    def train_told(self, site: Site, given: Start, told: Told) -> Update:
+        """Remember the last rows, then train."""
+        meet(site, told.node, told.sums)
+        return self.train(site, given)
+
+    def gather(self, site: Site, given: Gather) -> Block:
+        """Return this client's sums of a block of rows, and which of them it asks for."""
+        said = self._linked(site)
+        rows = np.arange(given.block * self.block, (given.block + 1) * self.block)
+        sums = said.sums(rows).toarray().astype(np.float32)
+        wanted = np.isin(rows, said.wanted).astype(np.int64)
+        return Block(first=int(rows[0]), wanted=wanted, sums=sums)
+
+    def gather_next(self, site: Site, given: Gather, told: Told) -> Block:
+        """Remember rows of the block before, and say the next one."""
+        meet(site, told.node, told.sums)
+        return self.gather(site, given)
+
+    def link(self, site: Site, given: Gather) -> NodeTerms:
+        """Return this client's terms of all rows."""
+        said = self._linked(site)
+        facts = {"own": said.ids, "links": said.links, "wanted": said.wanted}
+        return NodeTerms.unsummed(terms=said.terms, **facts)
+
+    def model(self, site: Site, given: Message | None) -> ClientModel:
+        """Return what a client predicts with, on the rows that are here."""
+        look(site)
+        found: ClientModel = self.plain.model(site, given)
+        return found
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks of rows there are."""
+        return -(-self.nodes // self.block)
+
+    def in_blocks(self, state: Server, cohort: Cohort) -> Round[Server]:
+        """Have rows said block by block, once; then a round of FedAvg."""
+        told: tuple[Sealed, ...] = ()
+        for number in range(0 if state.gathered else self.blocks):
+            try:
+                reply = yield Ask(cohort, given=(Gather(block=number), *told), back=Block)
+            except RoundLost:
+                return replace(state, gathered=True)
+            told = (reply.read(Block, into=Told),)
+        return (yield from trained(state, cohort, told))
+
+    def by_tags(self, state: Server, cohort: Cohort) -> Round[Server]:
+        """Have rows found by tags and added up, once; then a round of FedAvg."""
+        told: tuple[Sealed, ...] = ()
+        if not state.gathered:
+            try:
+                reply = yield Ask(cohort, given=Gather(block=0), back=NodeTerms)
+            except RoundLost:
+                return replace(state, gathered=True)
+            told = (reply.read(NodeTerms, into=Told),)
+        return (yield from trained(state, cohort, told))
+
+    def forms(self) -> tuple[Form[Server], ...]:
+        """Return both forms; what only policies in clear admit comes last."""
+        training = exchange_of(Start, self.train)
+        with_rows = Exchange("train_told", (Start, Told), (Update,), self.train_told, due=once)
+        tagged = replace(exchange_of(Gather, self.link), due=once)
+        first = replace(exchange_of(Gather, self.gather), due=once)
+        more = Exchange("gather_next", (Gather, Told), (Block,), self.gather_next, due=once)
+        several = (replace(more, per_round=self.blocks - 1),) if self.blocks > 1 else ()
+        return (
+            Form("rows_by_tags", self.by_tags, (training, tagged, with_rows)),
+            Form("rows_in_blocks", self.in_blocks, (training, first, *several, with_rows)),
+        )
+
+
+def trained(state: Server, cohort: Cohort, told: tuple[Sealed, ...]) -> Round[Server]:
+    """Play a round of FedAvg; a first one that is lost does not ask for rows again."""
+    try:
+        reply: Reply = yield Ask(cohort, given=(state.start, *told), back=Update)
+    except RoundLost:
+        if state.gathered:
+            raise
+        return replace(state, gathered=True)
+    total = reply.total(Update)
+    return Server(moved(state.start, total.delta / max(total.count, 1)), True)
+
+
+def once(rounds: int) -> int:
+    """Return in how many of so many rounds rows are asked for."""
+    return 1
+
+
+def fed_gcn(
     task: Task, *, epochs: int = 1, hops: int = 0, nodes: int = 0, block: int = 256
 ) -> Algorithm[Any]:
     """Return FedGCN for a task.
@@ -130,107 +246,22 @@ def fed_gcn(  # noqa: PLR0915 - one algorithm, one function
             "of nodes there are"
         )
     plain = fed_avg(task, epochs=epochs)
-    if hops and getattr(task, "architecture", None) != ("gcn", 2):
+    if not hops:
+        return replace(plain, name="fed_gcn", citation=_CITATION)
+    if getattr(task, "architecture", None) != ("gcn", 2):
         raise ValueError(
             "fed_gcn with hops is of the model gcn with 2 layers, whose inputs and neighbours are "
             "what rows stand for; take model.name: gcn, model.layers: 2, or hops: 0"
         )
-
-    if not hops:
-        return replace(plain, name="fed_gcn", citation=_CITATION)
-
-    def linked(site: Site) -> Linked:
-        said = Linked(local(site.data), hops)
-        check_numbers(said.links[1], nodes)
-        return said
-
-    def change(site: Site, given: Start) -> Array:
-        look(site)
-        fitted = task.fit(given.weights, site, epochs=epochs)
-        site.memory["trained"] = fitted
-        return fitted.astype(np.float64) - given.weights
-
-    def train(site: Site, given: Start) -> Update:
-        return Update(delta=site.count * change(site, given), count=site.count)
-
-    def train_told(site: Site, given: Start, told: Told) -> Update:
-        meet(site, told.node, told.sums)
-        return train(site, given)
-
-    def gather(site: Site, given: Gather) -> Block:
-        said = linked(site)
-        rows = np.arange(given.block * block, (given.block + 1) * block)
-        sums = said.sums(rows).toarray().astype(np.float32)
-        wanted = np.isin(rows, said.wanted).astype(np.int64)
-        return Block(first=int(rows[0]), wanted=wanted, sums=sums)
-
-    def gather_next(site: Site, given: Gather, told: Told) -> Block:
-        meet(site, told.node, told.sums)
-        return gather(site, given)
-
-    def link(site: Site, given: Gather) -> NodeTerms:
-        said = linked(site)
-        return NodeTerms.unsummed(
-            own=said.ids, terms=said.terms, links=said.links, wanted=said.wanted
-        )
-
-    def model(site: Site, given: Message | None) -> ClientModel:
-        look(site)
-        return plain.model(site, given)
-
-    blocks = -(-nodes // block)
-
-    def in_blocks(state: Server, cohort: Cohort) -> Round[Server]:
-        told: tuple[Sealed, ...] = ()
-        for number in range(0 if state.gathered else blocks):
-            try:
-                reply = yield Ask(cohort, given=(Gather(block=number), *told), back=Block)
-            except RoundLost:
-                return replace(state, gathered=True)
-            told = (reply.read(Block, into=Told),)
-        return (yield from trained(state, cohort, told))
-
-    def by_tags(state: Server, cohort: Cohort) -> Round[Server]:
-        told: tuple[Sealed, ...] = ()
-        if not state.gathered:
-            try:
-                reply = yield Ask(cohort, given=Gather(block=0), back=NodeTerms)
-            except RoundLost:
-                return replace(state, gathered=True)
-            told = (reply.read(NodeTerms, into=Told),)
-        return (yield from trained(state, cohort, told))
-
-    def trained(state: Server, cohort: Cohort, told: tuple[Sealed, ...]) -> Round[Server]:
-        try:
-            reply: Reply = yield Ask(cohort, given=(state.start, *told), back=Update)
-        except RoundLost:
-            if state.gathered:
-                raise
-            return replace(state, gathered=True)
-        total = reply.total(Update)
-        return Server(moved(state.start, total.delta / max(total.count, 1)), True)
-
-    def once(rounds: int) -> int:
-        return 1
-
-    with_rows = Exchange("train_told", (Start, Told), (Update,), train_told, due=once)
-    training = exchange_of(Start, train)
-    tagged = replace(exchange_of(Gather, link), due=once)
-    first = replace(exchange_of(Gather, gather), due=once)
-    more = Exchange(
-        "gather_next", (Gather, Told), (Block,), gather_next, per_round=blocks - 1, due=once
-    )
-    several = (more,) if blocks > 1 else ()
+    client = Client(task, plain, epochs, hops, nodes, block)
+    sizes = {"block": block, "width": task.spec.features + 1, "nodes": nodes, "hops": hops}
     return Algorithm(
         name="fed_gcn",
         citation=_CITATION,
-        model=model,
         init=lambda rng: Server(plain.init(rng)),
-        forms=(
-            Form("rows_by_tags", by_tags, (training, tagged, with_rows)),
-            Form("rows_in_blocks", in_blocks, (training, first, *several, with_rows)),
-        ),
-        dims={**plain.dims, "block": block, "width": task.spec.features + 1, "nodes": nodes},
+        model=client.model,
+        forms=client.forms(),
+        dims={**plain.dims, **sizes},
     )
 
 

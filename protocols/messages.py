@@ -185,23 +185,15 @@ class MatchMessage(Message):
 
 
 class RowSumMessage(Message):
-    """A receiver learns, of some public rows, what the other clients' terms add up to.
-
-    Who is told which row is the disclosure's business (docs/adr/0051). In clear each client says its
-    sums of a block of rows; where rows are found by tags, an answer gives its terms and links by
-    `unsummed`, and they are added up behind the gateway's door.
-
-    Attributes:
-        by_tags: whether rows are found by tags, all of a run at once.
-    """
+    """A receiver learns, of some rows, what others' terms add up to (`by_tags`: of `unsummed`)."""
 
     disclosure = Disclosure.ROW_SUM
     by_tags: ClassVar[bool] = False
     _unsummed: ClassVar[Unsummed | None] = None  # of an instance, where `unsummed` made it
 
     @classmethod
-    def unsummed(cls, *, own: Array, terms: Array, links: Array, wanted: Array) -> Self:
-        """Return a client's terms of all rows; see `protocols.unready.Unsummed`."""
+    def unsummed(cls, *, own: Array, terms: Any, links: Array, wanted: Array) -> Self:
+        """Return a client's terms of all rows."""
         made = object.__new__(cls)
         object.__setattr__(made, "_unsummed", Unsummed(own, terms, links, wanted))
         return made
@@ -287,11 +279,6 @@ def unmixed_of(message: Message) -> Unmixed | None:
 def partial_of(message: Message) -> Partial | None:
     """Return the rows that a message is to be made from; None if it holds its own fields."""
     return message._partial if isinstance(message, NoisedMessage) else None
-
-
-def unsummed_of(message: Message) -> Unsummed | None:
-    """Return the terms that rows are summed from; None if a message holds its own fields."""
-    return message._unsummed if isinstance(message, RowSumMessage) else None
 
 
 def values(message: Message) -> dict[str, Any]:

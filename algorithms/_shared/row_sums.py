@@ -105,7 +105,8 @@ def features(data: NodeData) -> sp.csr_array:
     matrix = data.x.matrix
     parts = (matrix.values(), matrix.col_indices(), matrix.crow_indices())
     values, columns, starts = (part.numpy() for part in parts)
-    return sp.csr_array((values.astype(np.float64), columns, starts), shape=tuple(matrix.shape))
+    shape = (int(matrix.shape[0]), int(matrix.shape[1]))
+    return sp.csr_array((values.astype(np.float64), columns, starts), shape=shape)
 
 
 def meet(site: Site, nodes: Any, sums: Any) -> None:
@@ -126,9 +127,10 @@ def local(data: NodeData) -> NodeData:
 def look(site: Site) -> None:
     """Give the site's graph the rows that are remembered; with none it is the client's own."""
     rows = site.memory.get("rows")
-    if rows is None or not len(rows["nodes"]) or site.data.kept.get(_TOLD) == len(rows["nodes"]):
-        return
-    site.data = aggregated(local(site.data), rows)
+    if rows is None or not len(rows["nodes"]):
+        site.data = local(site.data)
+    elif site.data.kept.get(_TOLD) != len(rows["nodes"]):
+        site.data = aggregated(local(site.data), rows)
 
 
 def check_numbers(numbers: Numbers, nodes: int) -> None:
@@ -173,16 +175,18 @@ def aggregated(data: NodeData, rows: Mapping[str, Any]) -> NodeData:
     second = _second_layer(data, mine, others, outer)
     staged = inputs.shape[0]
     x = sp.vstack([sp.csr_array((nodes, inputs.shape[1])), inputs])
-    blocks = [[None, second], [sp.csr_array((staged, nodes)), sp.eye_array(staged)]]
+    blocks: Any = [[None, second], [sp.csr_array((staged, nodes)), sp.eye_array(staged)]]
     pad = torch.zeros(staged, dtype=torch.bool)
-    masks = {m: torch.cat([getattr(data, m), pad]) for m in _MASKS}
+    roles = {"train": data.train, "val": data.val, "test": data.test, "tune": data.tune}
+    masks: dict[str, Any] = {
+        n: torch.cat([m, pad]) for n, m in {**roles, "common": data.common}.items()
+    }
     y = torch.cat([data.y, torch.full((staged,), -1)])
     seen = {"symmetric": Sparse.of(sp.csr_array(sp.block_array(blocks)))}
-    made = replace(data, x=Sparse.of(sp.csr_array(x)), y=y, **masks, kept={_LOCAL: data, _TOLD: len(told)})
+    made = replace(
+        data, x=Sparse.of(sp.csr_array(x)), y=y, **masks, kept={_LOCAL: data, _TOLD: len(told)}
+    )
     return replace(made, _propagation=seen)
-
-
-_MASKS = ("train", "val", "test", "tune", "common")
 
 
 def _sorted(rows: Mapping[str, Any]) -> Numbers:
@@ -194,7 +198,7 @@ def _own_inputs(data: NodeData, mine: Linked, told: Numbers, sums: Any) -> sp.cs
     """Return the first layer's inputs of own nodes, (n, F)."""
     import scipy.sparse as sp
 
-    own, nodes, (here, _) = data.edges.numpy(), len(mine.ids), _beyond(data)
+    own, nodes = data.edges.numpy(), len(mine.ids)
     inside = np.bincount(np.hstack(list(own)), minlength=nodes)
     known = inside + 1 == mine.degree
     known[told] = True

@@ -68,6 +68,7 @@ class NodeTask(FlatTask):
         self.scoring: Accuracy = COMMON if spec.common else SCORING
         self._file = nn.model(model, "node")
         self._shape = (spec.features, spec.classes, hidden, layers, dropout)
+        self.architecture = (self._file.NAME, layers)
         super().__init__(
             spec,
             lr=lr,
@@ -108,11 +109,6 @@ class NodeTask(FlatTask):
         """Entries of an embedding: the hidden width, or the classes if there is no hidden layer."""
         _, classes, hidden, _, _ = self._shape
         return hidden if self._layout.stack and self._layout.base else classes
-
-    @property
-    def architecture(self) -> tuple[str, int]:
-        """Name of the model's file, and how many layers it has."""
-        return self._file.NAME, self._shape[3]
 
     def fit_masked(
         self,

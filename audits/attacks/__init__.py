@@ -37,6 +37,7 @@ from audits.attacks._shared.models import (
     Profile,
     Value,
 )
+from audits.attacks._shared.row_systems import RowsTold, RowSystem
 from audits.attacks._shared.rows import AttackRows
 from audits.attacks._shared.samples import Attack, Findings, NotApplicable, Samples
 from audits.attacks._shared.tags import Tagged
@@ -62,6 +63,8 @@ __all__ = [
     "NotApplicable",
     "NotTested",
     "Replica",
+    "RowSystem",
+    "RowsTold",
     "Samples",
     "Tagged",
     "Truth",

@@ -11,17 +11,8 @@ from collections.abc import Callable, Sequence
 from audits.attacks._shared.models import AttackRow
 from audits.report import words
 
-__all__ = [
-    "NAMES",
-    "lesson",
-    "named",
-    "reading",
-    "sentence",
-    "show",
-    "untested",
-    "verdict",
-    "warning",
-]
+__all__ = ["NAMES", "lesson", "named", "reading", "sentence", "show", "untested", "verdict",
+           "warning"]  # fmt: skip
 
 NAMES = {
     "P01": "single model updates in clear",
@@ -58,6 +49,7 @@ _TOPICS = {
     "A09": "one client can be singled out by adding and subtracting totals",
     "A10": "the noise delivers the privacy that is claimed for it",
     "A13": "it can be told which clients hold like data, or which holds which",
+    "A15": "rows of neighbours' features can be solved for single nodes",
     "A20": "a model that the aggregator crafted brings single records back",
 }
 _ESTIMATES = {
@@ -86,6 +78,7 @@ _ESTIMATES = {
     "A13": "Share right: of two other clients, how often the one with data more like a client's is "
     "named; 0.5 is a coin. Share of clients: to how many of K their own data is given by who has "
     "the data of all; 1/K is a guess. Prior: who knows roughly how many records each has.",
+    "A15": "Of other clients' nodes in a receiver's rows, the share that it can solve for.",
     "A20": "Records: the share of training records, of each of which three words are known, that "
     "come back word for word. F1: how right and how complete the words are that are named beside "
     "the known ones; 1 is all of them and nothing else. Prior: the most popular words. The model "

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from audits.attacks import Material, Replica
+from audits.attacks import Material, Replica, RowsTold
 from audits.evidence.steps import Case
 from protocols.errors import EvidenceError, LedgerError, OtherEvidence, OtherVersion, SecureFglError
 from secure_fgl.attack_inputs.model_layout import layers_of
@@ -57,9 +57,10 @@ def material(
     case = verified(run)
     simulated = case.roster_file.simulated
     if case.policy.capture is None:
-        replica, unasked = _loaded(run, case, data, plugins)
+        replica, unasked, rows = _loaded(run, case, data, plugins)
         return Material(
             case=case,
+            rows=rows,
             replica=replica,
             unasked=unasked,
             missing=f"policy {case.policy.name!r} forbids capture",
@@ -74,6 +75,7 @@ def material(
             items = tuple(replay.items())
             tagged = tuple(replay.tagged())
             compared = replay.compared()
+            rows = replay.rows()
     except OtherVersion as error:
         raise OtherEvidence("captured", *error.facts) from error
     except LedgerError as error:  # a piece is spoilt: nobody may switch attacks off that way
@@ -98,6 +100,7 @@ def material(
         items=items,
         tagged=tagged,
         compared=compared,
+        rows=rows,
         replica=replica,
         unasked=unasked,
         missing=missing,
@@ -108,22 +111,22 @@ def material(
 
 def _loaded(
     run: Run, case: Case, data: Path | None, plugins: Sequence[Given]
-) -> tuple[Replica | None, str]:
-    """Return the clients of a run that captured nothing, or why nobody can be asked again.
+) -> tuple[Replica | None, str, RowsTold | None]:
+    """Return the clients of a run that captured nothing, or why not, and what rows tell.
 
     Raises:
         SecureFglError: `data` names data that are not the run's.
     """
     if not has_replica(case):
-        return None, _NO_NODES
+        return None, _NO_NODES, None
     try:
         with one_thread_and_deterministic():
             replay = ReplayedRun.of(run, case, data, plugins)
     except SecureFglError as error:
         if (data is not None or plugins) and not isinstance(error, NeedsPlugin):
             raise
-        return None, error.what
-    return _asked(replay)
+        return None, error.what, None
+    return (*_asked(replay), replay.rows())
 
 
 def _asked(replay: ReplayedRun) -> tuple[Replica | None, str]:

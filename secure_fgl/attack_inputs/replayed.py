@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.tasks.site import Site
-from audits.attacks import Compared, Exposure, ItemRows, Layers, Mixtures, Tagged, Truth
+from audits.attacks import Compared, Exposure, ItemRows, Layers, Mixtures, RowsTold, Tagged, Truth
 from audits.attacks._shared.payloads import item_rows
 from audits.checks.captured import recorded_pieces
 from audits.evidence.steps import Case
@@ -41,6 +41,7 @@ from secure_fgl.attack_inputs.comparisons import compared_material, compares
 from secure_fgl.attack_inputs.items import item_material
 from secure_fgl.attack_inputs.mixtures import mixed_material
 from secure_fgl.attack_inputs.model_layout import layers_of
+from secure_fgl.attack_inputs.row_systems import told_rows
 from secure_fgl.attack_inputs.run_code import RunCode
 from secure_fgl.attack_inputs.tags import tag_material
 from secure_fgl.attack_inputs.truths import truth_of
@@ -161,6 +162,10 @@ class ReplayedRun:
         if not compares(self.case):
             return None
         return compared_material(self, self._checked(), self._replies())
+
+    def rows(self) -> RowsTold | None:
+        """Return what receivers are told of rows; None if the run tells none."""
+        return told_rows(self.sites, self.case)
 
     def _checked(self) -> dict[str, list[Captured]]:
         """Return what every client captured, held against its ledger."""

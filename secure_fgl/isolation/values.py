@@ -20,11 +20,11 @@ from protocols.messages import (
     RowSumMessage,
     partial_of,
     unmixed_of,
-    unsummed_of,
     values,
 )
 from protocols.privacy.private_steps import PrivateSteps
 from protocols.sessions.store.codec import StateCodec
+from protocols.unready import unsummed_of
 
 __all__ = ["FAILURES", "PlainCodec", "messages", "said", "steps_of"]
 
@@ -129,8 +129,9 @@ def _whole(parts: Mapping[str, Any]) -> Any:
 
     if "terms" in parts:
         return parts["terms"]
-    shape = tuple(int(size) for size in parts["shape"])
-    found = sp.csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
+    rows, width = (int(size) for size in parts["shape"])
+    content = (parts["data"], parts["indices"], parts["indptr"])
+    found = sp.csr_array(content, shape=(rows, width))
     found.check_format(full_check=True)
     return found
 

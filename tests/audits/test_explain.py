@@ -24,7 +24,7 @@ from protocols.wire.control import REFUSALS
 from protocols.wire.roles import Role
 from secure_fgl import errors
 
-ATTACKS = [*(f"A{n:02d}" for n in range(1, 14)), "A20"]
+ATTACKS = [*(f"A{n:02d}" for n in range(1, 14)), "A15", "A20"]
 PAYLOADS = [f"P{n:02d}" for n in range(1, 22)]
 EVERYTHING = [page for word in words() for page in find(word)]
 
@@ -148,7 +148,7 @@ def test_a_row_is_read_as_the_report_reads_it():
     assert all(word in general for word in ("Chance", "Prior", "Raw", "Null", "Left", "interval"))
     for word, text in readings.items():
         told = explain._marked(reading(word), {attack.id for attack in attacks()})
-        estimates = word in ("A01", "A02", "A03", "A04", "A05", "A06", "A13", "A20")
+        estimates = word in ("A01", "A02", "A03", "A04", "A05", "A06", "A13", "A15", "A20")
         assert text == (f"{general} {told}" if estimates else told)
     assert len({readings[attack.id] for attack in attacks()} | {general}) == len(attacks()) + 1
 
@@ -157,7 +157,7 @@ def test_a_row_is_read_as_the_report_reads_it():
     ("word", "near"),
     [
         ("UNSAFE_CLAER", "UNSAFE_CLEAR"),
-        ("a5", "A05"),
+        ("a04x", "A04"),
         ("grad-spam", "grad-span"),
         ("witneses", "witnesses"),
         ("Not Chekced", "NOT CHECKED"),

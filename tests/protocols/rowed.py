@@ -98,9 +98,7 @@ def row_policy(**facts: Any) -> PrivacyPolicy:
 def row_plan(policy: PrivacyPolicy, form: Form[Any] = ADDING, clients: int = 6) -> Any:
     dims = {"h": FEATURES, "block": 16, "width": FEATURES + 1}
     made = Algorithm("toy", "none", lambda rng: 1, _never, (form,), dims)
-    return make_plan(
-        made, policy, data=DATA, clients=names_of(clients), rounds=3, scheme=None
-    )
+    return make_plan(made, policy, data=DATA, clients=names_of(clients), rounds=3, scheme=None)
 
 
 def rowed(world: type[World] = World, clients: int = 6, **facts: Any) -> Any:

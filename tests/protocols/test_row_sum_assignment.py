@@ -137,9 +137,7 @@ def test_a_node_in_two_rows_is_refused_and_in_one_row_for_two_is_not():
 
 
 def one_row(row):
-    offers = {
-        name: Offer({tag(row): frozenset({tag(f"{name}0")})}, frozenset()) for name in "abcd"
-    }
+    offers = {name: Offer({tag(row): frozenset({tag(f"{name}0")})}, frozenset()) for name in "abcd"}
     return {**offers, "e": Offer({}, frozenset({tag(row)})), "f": Offer({}, frozenset({tag(row)}))}
 
 

@@ -52,7 +52,7 @@ def read_labels(world, client, caught):
         (number, receiver, others)
         for label, receiver, others in caught
         for number, tag in tags.items()
-        if rows.rows.label(Getting(tag, others), receiver, rows._bound, rows.digest) == label
+        if rows.row_run.label(Getting(tag, others), receiver, rows._bound, rows.digest) == label
     }
 
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from audits.attacks._shared.compared import Compared
+from audits.attacks._shared.row_systems import RowsTold
 from audits.attacks._shared.tags import Tagged
 from audits.evidence.steps import Case
 
@@ -258,6 +259,8 @@ class Material:
         items: captured gradients of item rows, likewise.
         tagged: captured matchings, likewise.
         compared: captured cosines; None if no client is compared, or nothing could be read.
+        rows: what receivers are told of rows, computed again; None if no rows are told, or nobody
+            can compute them. It needs no capture.
         replica: the clients once more, for models that nobody gave them; needs no capture.
         unasked: why there are none; empty if there are.
         missing: why there are none; empty if there are.
@@ -272,6 +275,7 @@ class Material:
     items: tuple[ItemRows, ...] = ()
     tagged: tuple[Tagged, ...] = ()
     compared: Compared | None = None
+    rows: RowsTold | None = None
     replica: Replica | None = None
     unasked: str = ""
     missing: str = ""

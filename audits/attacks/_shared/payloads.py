@@ -71,6 +71,7 @@ _OTHERS = {
     Disclosure.WEIGHTED_SUM: "P21",
     Disclosure.SIMILARITY: "P15",
     Disclosure.MATCH: "P08",
+    Disclosure.ROW_SUM: "P13",
     Disclosure.MIXED: "P10",
     Disclosure.NOISED: "P02",
     Disclosure.SEALED: "P18",
@@ -118,7 +119,7 @@ def payloads_of(item: Item, policy: PrivacyPolicy) -> tuple[str, ...]:
         return _sum(item, policy)
     if item.disclosure is Disclosure.RELEASED:
         return ("P19",) if _real(item) else ("P18",)
-    if item.part is Disclosure.MATCH and item.step is not Step.UP:
+    if item.part in (Disclosure.MATCH, Disclosure.ROW_SUM) and item.step is not Step.UP:
         return _MATCHING.get(item.step, ("P04",))
     if found := _RESULTS.get((item.part, item.step)):
         return found

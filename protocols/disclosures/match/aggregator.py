@@ -8,9 +8,9 @@ it carries boxes alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sized
 from contextlib import suppress
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from protocols.disclosures.match.messages import (
     CellTotals,
     Listed,
 )
-from protocols.disclosures.match.protocol.broker import KINDS, SERVED, Broker, whole_cells
+from protocols.disclosures.match.protocol.broker import KINDS, SERVED, Broker, only, whole_cells
 from protocols.disclosures.match.protocol.bundles import bundle_of, cut_bundle
 from protocols.disclosures.match.protocol.cell_sums import LABEL_BYTES, total
 from protocols.disclosures.match.protocol.wire import Kind, MatchRun
@@ -48,9 +48,6 @@ from protocols.sessions.services.asked import Asked
 from protocols.sessions.services.survivors import Survivors
 from protocols.wire.inbox import Incoming
 from protocols.wire.roles import Role
-
-M = TypeVar("M", bound=Message)
-
 
 _MATCHING = "matching"
 
@@ -176,7 +173,7 @@ class Matching(SessionPart):
         if not here:
             raise RoundLost("A tag server did not answer. The round is skipped.")
         (found,) = here.values()
-        boxes = cut_bundle(run, Kind.ANSWER, _only(found, Bundle).bundle)
+        boxes = cut_bundle(run, Kind.ANSWER, only(found, Bundle).bundle)
         if set(boxes) != set(broker.boxes):
             raise BadEnvelope("A tag server answered others than those who asked.")
         return [self._carry(name, step, Box(boxes=box)) for name, box in sorted(boxes.items())]
@@ -186,7 +183,7 @@ class Matching(SessionPart):
         broker, run = self._matching
         here = broker.take(Step.SECOND_ANSWERS)
         self._stay(here)
-        broker.boxes = {name: _only(found, Box).boxes for name, found in here.items()}
+        broker.boxes = {name: only(found, Box).boxes for name, found in here.items()}
         self._check_all()
         return self._ask_server(Step.SECOND_POINTS, run.servers[1])
 
@@ -203,7 +200,7 @@ class Matching(SessionPart):
         if run.match.servers:
             here = broker.take(Step.COMPARED)
             self._stay(here)
-            broker.boxes = {name: _only(found, Box).boxes for name, found in here.items()}
+            broker.boxes = {name: only(found, Box).boxes for name, found in here.items()}
         broker.phase = Step.COMPARED
         self._check_all()
         matcher = self._context.roster.one(Role.MATCHER).name
@@ -216,8 +213,8 @@ class Matching(SessionPart):
         if not here:
             raise RoundLost("The matcher did not answer. The round is skipped.")
         (found,) = here.values()
-        boxes = cut_bundle(run, run.found, _only(found, Bundle).bundle)
-        broker.canary = _only(found, Canary).canary
+        boxes = cut_bundle(run, run.found, only(found, Bundle).bundle)
+        broker.canary = only(found, Canary).canary
         if set(boxes) != set(broker.boxes):
             raise BadEnvelope("The matcher answered others than those who sent tags.")
         self._celled = not run.published
@@ -228,7 +225,7 @@ class Matching(SessionPart):
         broker, run = self._matching
         here = broker.take(Step.PART)
         self._stay(here)
-        said = {name: _only(found, CellBoxes) for name, found in here.items()}
+        said = {name: only(found, CellBoxes) for name, found in here.items()}
         broker.members = whole_cells(run, {n: (m.cell, m.members) for n, m in said.items()})
         broker.cells = {n: cell for cell, names in broker.members.items() for n in names}
         if not broker.members:
@@ -250,7 +247,7 @@ class Matching(SessionPart):
         there = np.zeros(run.cells, dtype=bool)
         labels = [bytes(LABEL_BYTES)] * run.cells
         for cell, names in broker.members.items():
-            said = [_only(here[name], CellPart) for name in names if name in here]
+            said = [only(here[name], CellPart) for name in names if name in here]
             parts = [(part.label, part.words) for part in said]
             with suppress(RoundLost):  # a member is missing, or they have no common label
                 labels[cell], totals[cell] = total(parts, len(names), run.size)
@@ -296,13 +293,6 @@ class Matching(SessionPart):
     takes: ClassVar[Takes] = dict.fromkeys(
         [(Disclosure.MATCH, step) for step in KINDS], _take_match
     )
-
-
-def _only(messages: Sequence[Message], kind: type[M]) -> M:
-    for message in messages:
-        if isinstance(message, kind):
-            return message
-    raise LocalProtocolError(f"There is no {kind.__name__} here.")
 
 
 AGGREGATOR = Matching

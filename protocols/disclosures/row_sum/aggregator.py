@@ -13,7 +13,7 @@ import numpy as np
 
 from protocols.disclosures.match.aggregator import Matching
 from protocols.disclosures.match.messages import Box, Bundle, Canary
-from protocols.disclosures.match.protocol.broker import KINDS
+from protocols.disclosures.match.protocol.broker import KINDS, only
 from protocols.disclosures.match.protocol.bundles import cut_bundle
 from protocols.disclosures.match.protocol.wire import Kind, MatchRun
 from protocols.disclosures.names import Disclosure
@@ -67,9 +67,8 @@ class RowMatching(Matching):
         if not here:
             raise RoundLost("The matcher did not answer. The round is skipped.")
         (found,) = here.values()
-        bundle = next(one for one in found if isinstance(one, Bundle))
-        broker.canary = next(one for one in found if isinstance(one, Canary)).canary
-        boxes = cut_bundle(run, Kind.TOLD, bundle.bundle)
+        broker.canary = only(found, Canary).canary
+        boxes = cut_bundle(run, Kind.TOLD, only(found, Bundle).bundle)
         if set(boxes) != set(broker.boxes):
             raise BadEnvelope("The matcher answered others than those who sent tags.")
         return [self._carry(name, Step.TOLD, Box(boxes=box)) for name, box in sorted(boxes.items())]
@@ -81,7 +80,7 @@ class RowMatching(Matching):
         self._stay(here)
         self._check_enough(here)
         size, clients = run.length(Kind.SHARE), run.roster.clients
-        said = {n: next(m for m in found if isinstance(m, Box)).boxes for n, found in here.items()}
+        said = {name: only(found, Box).boxes for name, found in here.items()}
         empty, sent = bytes(size), []
         for name in sorted(here):
             at = run.roster.place(name) * size
@@ -98,8 +97,7 @@ class RowMatching(Matching):
         totals: dict[_Key, Words] = {}
         senders: dict[_Key, set[str]] = {}
         for name, found in sorted(here.items()):  # one client's slots at a time
-            part = next(one for one in found if isinstance(one, RowParts))
-            for key, words in cut_slots(part.slots, run).items():
+            for key, words in cut_slots(only(found, RowParts).slots, run).items():
                 before = totals.get(key)
                 totals[key] = words if before is None else before + words  # mod 2^32
                 senders.setdefault(key, set()).add(name)

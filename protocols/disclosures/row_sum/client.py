@@ -68,14 +68,14 @@ class RowAdding(SessionPart):
         return Step.TAGS, Box(boxes=found)
 
     def _told(self, side: RowSide, boxes: bytes) -> tuple[Step, Message]:
-        sealed, run = side.halves(boxes), side.rows.rows
+        sealed, run = side.halves(boxes), side.rows.row_run
         told = side.rows.orders
         self._note(side, {"adding": len(told.adding), "getting": len(told.getting)})
         empty = bytes(run.length(Kind.SHARE))
         return Step.SPLIT, Box(boxes=b"".join(sealed.get(n, empty) for n in run.roster.clients))
 
     def _mates(self, side: RowSide, boxes: bytes) -> tuple[Step, Message]:
-        run = side.rows.rows
+        run = side.rows.row_run
         size = run.length(Kind.SHARE)
         cut = {n: boxes[i * size : (i + 1) * size] for i, n in enumerate(run.roster.clients)}
         there = {name: box for name, box in cut.items() if any(box)}

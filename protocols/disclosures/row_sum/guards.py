@@ -59,7 +59,9 @@ class Rows(Guard):
             )
         for name in ("cap", "links", "rows"):
             if (size := getattr(self, name)) & (size - 1):
-                raise ValueError(f"{name}: a power of two, so that it says little of the data (O28)")
+                raise ValueError(
+                    f"{name}: a power of two, so that it says little of the data (O28)"
+                )
         return self
 
 

@@ -48,7 +48,6 @@ class RowSumPlanning(Planning):
             return None
         return exchange.per_round * exchange.due(plan.rounds)
 
-
     def up(
         self, plan: PlanBuilder, name: str, kinds: tuple[type[Message], ...], times: Times
     ) -> None:
@@ -85,9 +84,7 @@ def slot_dims(plan: PlanBuilder, rows: Rows) -> dict[str, int]:
     return {"row_slots": rows.rows * slot_bytes(plan.dims["width"], mask)}
 
 
-def _plan_rows(
-    plan: PlanBuilder, name: str, kind: type[Message], rows: Rows, times: Times
-) -> None:
+def _plan_rows(plan: PlanBuilder, name: str, kind: type[Message], rows: Rows, times: Times) -> None:
     """Add what makes and compares tags, and what is added up.
 
     Raises:
@@ -100,7 +97,9 @@ def _plan_rows(
     up, down = (_CLIENT, _AGGREGATOR), (_AGGREGATOR, _CLIENT)
     to_server, from_server = (_AGGREGATOR, _SERVER), (_SERVER, _AGGREGATOR)
 
-    def add(step: Step, route: tuple[str, str], said: str, size: int, *kinds: type[Message]) -> None:
+    def add(
+        step: Step, route: tuple[str, str], said: str, size: int, *kinds: type[Message]
+    ) -> None:
         boxes = {"match_bundle" if Bundle in kinds else "match_boxes": size}
         who = {route[1]: said, "network": NETWORK}
         plan.add(name, part, step, route, kinds, sealed, times, dims=boxes, said=who)

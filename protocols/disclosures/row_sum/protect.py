@@ -7,7 +7,7 @@ from typing import Any
 from protocols.disclosures._base.protect import Protection, Release
 from protocols.disclosures.row_sum.run import WIDTH, held, rows_guard
 from protocols.errors import UnfitMessage
-from protocols.messages import unsummed_of
+from protocols.messages import RowSumMessage
 from protocols.wire.header import Header
 
 
@@ -20,7 +20,7 @@ class RowSumProtection(Protection):
         if rows_guard(context.policy) is None:
             return super().body(release, header, prepared)
         (message,) = release.messages
-        said = unsummed_of(message)
+        said = message._unsummed if isinstance(message, RowSumMessage) else None
         if said is None:
             raise UnfitMessage(
                 f"{type(message).__name__} holds sums, and rows are found by tags.",

@@ -22,11 +22,10 @@ from protocols.policy.guard import guard_of
 from protocols.policy.guards import Clip, Quantise
 from protocols.policy.policy import PrivacyPolicy
 from protocols.unready import Unsummed
-from protocols.wire.roster import Identity
 from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
-__all__ = ["WIDTH", "RowSide", "held", "needed_run", "rows_guard", "row_run_of"]
+__all__ = ["WIDTH", "RowSide", "held", "needed_run", "row_run_of", "rows_guard"]
 
 WIDTH = "row_width"
 """The plan item's size that says how many integers a row has."""
@@ -174,7 +173,7 @@ class RowSide(Mute):
                 count = np.array([len(places)])
                 sums[one.row] = np.concatenate([grid.quantise(bounded, stream), count])
             found.append(sums[one.row])
-        values = np.array(found, dtype=np.int64).reshape(len(adding), self.rows.rows.size)
+        values = np.array(found, dtype=np.int64).reshape(len(adding), self.rows.row_run.size)
         self._terms = {}
         return self.rows.slots(adding, values), clipped, len(adding)
 
@@ -189,7 +188,10 @@ class RowSide(Mute):
 
     def _sum(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the sum of some own nodes' terms, (width,)."""
-        return np.sum([_term(self._terms, int(p), self.rows.rows.size) for p in places], axis=0)
+        width = self.rows.row_run.size
+        terms = [_term(self._terms, int(place), width) for place in places]
+        found: NDArray[np.float64] = np.sum(terms, axis=0)
+        return found
 
     def found(
         self, kind: type[Message], slots: bytes, dims: Mapping[str, int], clip: float, bits: int
@@ -199,7 +201,7 @@ class RowSide(Mute):
         A row whose words are none that its adders could have sent is dropped: whoever added it up
         changed it, or an adder masked another one.
         """
-        run, grid = self.rows.rows, Grid(clip, bits)
+        run, grid = self.rows.row_run, Grid(clip, bits)
         sent = cut_slots(slots, run)
         totals = {label: words for (label, to, _), words in sent.items() if to == self._name}
         opened = self.rows.opened(totals)

@@ -34,9 +34,9 @@ TOGETHER = (
     "colluders are counted on top of the smallest number"
 )
 WHOLE = (
-    "a row that is told is exact and without noise: a sum over few nodes of public feature columns "
-    "can tell much of them (A15); each node enters one row at most in the run, so no two rows can "
-    "be subtracted; no epsilon holds for it"
+    "a row that is told is a sum without noise: each node enters one row at most in the run, so no "
+    "rows can be solved for fewer clients than one rests on; but a sum of a few sparse nodes, such "
+    "as bags of words, can be parted by itself (A15); no epsilon holds for it"
 )
 AGAIN = (
     "nothing counts rows over several runs: a row that is told once with a client and once without "
@@ -45,9 +45,9 @@ AGAIN = (
     "and be told their rows"
 )
 CLEAR = (
-    "UNSAFE: the aggregator reads every client's sums of neighbours' features, by public numbers of "
-    "nodes, and so all edges between clients; a receiver of a row with one neighbour reads its raw "
-    "features (A15)"
+    "UNSAFE: the aggregator reads every client's sums of neighbours' features, by public numbers "
+    "of nodes, and so all edges between clients; a receiver of a row with one neighbour reads its "
+    "raw features (A15)"
 )
 
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from protocols.disclosures.match.messages import Box, Bundle, Canary, CellBoxes, CellPart
 from protocols.disclosures.match.protocol.wire import MatchRun
-from protocols.errors import BadEnvelope
+from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.messages import Message
 from protocols.plan.steps import Step
 from protocols.wire.control import Acknowledgement
+
+M = TypeVar("M", bound=Message)
+
+
+def only(messages: Sequence[Message], kind: type[M]) -> M:
+    """Return the message of a kind; raises LocalProtocolError if there is none."""
+    for message in messages:
+        if isinstance(message, kind):
+            return message
+    raise LocalProtocolError(f"There is no {kind.__name__} here.")
 
 
 class Broker:

@@ -218,14 +218,16 @@ def check_orders(
     """
     if not hmac.compare_digest(told.digest, digest):
         raise BadEnvelope("The others have another canary than this client (O24).")
-    for one in (*told.adding, *told.getting):
-        if len(set(one.others)) < floor or list(one.others) != sorted(set(one.others)):
+    for others in [a.others for a in told.adding] + [g.others for g in told.getting]:
+        if len(set(others)) < floor or list(others) != sorted(set(others)):
             raise BadEnvelope(f"A row rests on fewer than {floor} clients besides its receiver.")
-        if not set(one.others) <= clients:
+        if not set(others) <= clients:
             raise BadEnvelope("A row rests on clients that are not there.")
     for adding in told.adding:
         if me not in adding.others or adding.receiver in (me, *adding.others):
-            raise BadEnvelope("A row's receiver is among those that add to it, or its adder is not.")
+            raise BadEnvelope(
+                "A row's receiver is among those that add to it, or its adder is not."
+            )
         if adding.receiver not in clients or not mine.nodes.get(adding.row):
             raise BadEnvelope("A client is to add to a row that it has no node in.")
     for getting in told.getting:

@@ -81,23 +81,23 @@ class ClientRows(ClientMatching):
             raise Replay("Rows are added up once in a run: a node enters one of them (O25).")
         self._links, self._wanted, self._bound = links, wanted, bound
         items = np.union1d(np.unique(links), wanted)
-        if len(items) > self.rows.guard.cap:
+        if len(items) > self.row_run.guard.cap:
             raise UnfitMessage(
                 f"A client has {len(items)} own and neighbouring nodes; the policy lets it ask for "
-                f"{self.rows.guard.cap} tags.",
+                f"{self.row_run.guard.cap} tags.",
                 fix="raise 'cap' of the guard 'rows'; it is a power of two that all clients share",
             )
         return self.ask(epoch, items.tolist())
 
     @property
-    def rows(self) -> RowRun:
+    def row_run(self) -> RowRun:
         """What all parties agree on."""
         if not isinstance(self._run, RowRun):
             raise LocalProtocolError("This client takes no part in rows.")
         return self._run
 
     def _hand_over(self, answer: bytes, published: NDArray[np.int64] | None) -> bytes:
-        run, batch = self.rows, self._batch
+        run, batch = self.row_run, self._batch
         self._batch = None
         if batch is None:
             raise LocalProtocolError("No batch of tags is under way.")
@@ -132,7 +132,7 @@ class ClientRows(ClientMatching):
         return self._do(MatchStep.SHARE, lambda: self._sealed(box, here))
 
     def _sealed(self, box: bytes, here: tuple[str, ...]) -> dict[str, bytes]:
-        run, me = self.rows, self._me.party.name
+        run, me = self.row_run, self._me.party.name
         matcher = run.roster.one(Role.MATCHER).name
         content = run.open(box, Kind.TOLD, self._epoch, self._me, matcher)
         told = read_orders(content, self.held.sent, run)
@@ -162,7 +162,7 @@ class ClientRows(ClientMatching):
         return self._do(MatchStep.ADD, lambda: self._joined(boxes))
 
     def _joined(self, boxes: Mapping[str, bytes]) -> list[Adding]:
-        run, me = self.rows, self._me.party.name
+        run, me = self.row_run, self._me.party.name
         if set(boxes) - set(self._halves):
             raise BadEnvelope("A half of a secret is from outside the cohort.")
         for name, box in boxes.items():
@@ -181,16 +181,16 @@ class ClientRows(ClientMatching):
             adding: of `join`.
             values: (len(adding), width) integers, each in [-2^31, 2^31).
         """
-        if values.shape != (len(adding), self.rows.size):
+        if values.shape != (len(adding), self.row_run.size):
             raise LocalProtocolError("A client adds to other rows than it was told.")
         found = {}
         for one, row in zip(adding, values, strict=True):
             label = self._label(one, one.receiver)
             found[label, one.receiver, one.others] = self._masked(one, label, row)
-        return joined_slots(found, self.rows)
+        return joined_slots(found, self.row_run)
 
     def _label(self, one: Adding | Getting, receiver: str) -> bytes:
-        return self.rows.label(one, receiver, self._bound, self.held.digest)
+        return self.row_run.label(one, receiver, self._bound, self.held.digest)
 
     def _masked(self, one: Adding, label: bytes, row: NDArray[np.int64]) -> Words:
         me = self._me.party.name

@@ -22,8 +22,19 @@ from protocols.errors import BadEnvelope, UnfitMessage
 from protocols.keys.boxes import BOX_OVERHEAD
 from protocols.wire.roster import Roster
 
-__all__ = ["HALF_BYTES", "LABEL_BYTES", "RowRun", "box_bytes", "cut_slots", "joined_slots", "offer_bytes",
-           "orders_bytes", "read_offer", "read_orders", "slot_bytes"]  # fmt: skip
+__all__ = [
+    "HALF_BYTES",
+    "LABEL_BYTES",
+    "RowRun",
+    "box_bytes",
+    "cut_slots",
+    "joined_slots",
+    "offer_bytes",
+    "orders_bytes",
+    "read_offer",
+    "read_orders",
+    "slot_bytes",
+]
 
 HALF_BYTES, LABEL_BYTES, SECRET_BYTES = 32, 16, 16
 _NONE = 0xFFFF
@@ -63,7 +74,7 @@ class RowRun(MatchRun):
         floor: clients besides the receiver that a row rests on.
     """
 
-    def __init__(  # noqa: PLR0913 - what all agree on, by name
+    def __init__(
         self, *, run: str, roster: Roster, size: int, guard: Rows, plan: str, floor: int
     ) -> None:
         facts = {"run": run, "roster": roster, "size": size}
@@ -75,7 +86,7 @@ class RowRun(MatchRun):
     floor: int
 
     @property
-    def match(self) -> Match:  # type: ignore[override]
+    def match(self) -> Match:
         """How tags are made."""
         return self.guard.tags
 
@@ -104,7 +115,9 @@ class RowRun(MatchRun):
         return hashlib.sha256(b"secure-fgl/row label\0" + content).digest()[:LABEL_BYTES]
 
 
-def offer_bytes(tags: Tags, links: Iterable[tuple[int, int]], wanted: Iterable[int], run: RowRun) -> bytes:
+def offer_bytes(
+    tags: Tags, links: Iterable[tuple[int, int]], wanted: Iterable[int], run: RowRun
+) -> bytes:
     """Return what the matcher gets of a client.
 
     Args:
@@ -119,7 +132,8 @@ def offer_bytes(tags: Tags, links: Iterable[tuple[int, int]], wanted: Iterable[i
     pairs = sorted({(tags.places[node], tags.places[row]) for node, row in links})
     if len(pairs) > run.guard.links:
         raise UnfitMessage(
-            f"A client names {len(pairs)} terms of rows; the policy has room for {run.guard.links}.",
+            f"A client names {len(pairs)} terms of rows; the policy has room for "
+            f"{run.guard.links}.",
             fix="raise 'links' of the guard 'rows'; it is a power of two that all clients share",
         )
     table = np.full((run.guard.links, 2), _NONE, dtype=_SHORT)
@@ -218,9 +232,7 @@ def slot_bytes(width: int, mask: int) -> int:
     return LABEL_BYTES + 2 + mask + 4 * width
 
 
-def joined_slots(
-    found: Mapping[tuple[bytes, str, tuple[str, ...]], Words], run: RowRun
-) -> bytes:
+def joined_slots(found: Mapping[tuple[bytes, str, tuple[str, ...]], Words], run: RowRun) -> bytes:
     """Return masked sums by label, receiver and adders, padded to the policy's bucket."""
     parts = [
         label + run.roster.place(to).to_bytes(2, "little") + run.roster.mask(others)

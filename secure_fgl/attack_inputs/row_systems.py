@@ -1,0 +1,107 @@
+"""What the attack on rows is given: the rule of the run's policy, applied to the clients' data.
+
+Rows are not read from captures: who is told which row follows from the data and the rule, but for
+rows that are equally good, between which the run's tags decided. Numbers stand in their place here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algorithms.tasks.site import Site
+from audits.attacks import RowsTold, RowSystem
+from audits.evidence.steps import Case
+from crypto.quantiser import Grid
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.row_sum.guards import Rows
+from protocols.disclosures.row_sum.protocol.assignment import Offer, Served, assigned
+from protocols.disclosures.row_sum.run import grid_of
+from protocols.plan.steps import Step
+from protocols.policy.guard import guard_of
+
+__all__ = ["systems", "told_rows"]
+
+_TAG = 16
+Array = NDArray[np.float64]
+
+
+def told_rows(sites: Mapping[str, Site], case: Case) -> RowsTold | None:
+    """Return what receivers are told of rows; None if the run tells none."""
+    if not case.plan.all_of(Disclosure.ROW_SUM, Step.UP):
+        return None
+    from algorithms._shared.row_sums import Linked, local
+
+    said = {n: Linked(local(site.data), case.plan.dims["hops"]) for n, site in sites.items()}
+    offers = {name: _offer(one) for name, one in said.items()}
+    terms = {
+        _tag(number): one.terms[[at]].toarray().ravel()[:-1]
+        for one in said.values()
+        for at, number in enumerate(one.ids)
+    }
+    everything = 1 << 20
+    free = assigned(offers, 1, everything, free=True)
+    guard = guard_of(case.policy.chain(Disclosure.ROW_SUM), Rows)
+    protected = guard is not None and not guard.unsafe
+    floor = case.policy.others if protected else (guard.threshold if guard else 1)
+    places = guard.rows if guard is not None and protected else everything
+    served = assigned(offers, floor, places, free=not protected)
+    bound, bits = grid_of(case.policy) if protected else (0.0, 0)
+    step = Grid(bound, bits).step if protected else 1e-7
+    names = sorted(sites)
+    return RowsTold(
+        seen=tuple(systems(served, offers, terms, [(name,) for name in names])),
+        pooled=tuple(systems(served, offers, terms, list(pairwise([*names, names[0]])))),
+        raw=tuple(systems(free, offers, terms, [(name,) for name in names])),
+        tolerance=step,
+    )
+
+
+def _tag(number: Any) -> bytes:
+    return int(number).to_bytes(_TAG, "big")
+
+
+def _offer(one: Any) -> Offer:
+    nodes: dict[bytes, set[bytes]] = {}
+    for node, row in one.links.T:
+        nodes.setdefault(_tag(row), set()).add(_tag(one.ids[node]))
+    held = {row: frozenset(of) for row, of in nodes.items()}
+    return Offer(held, frozenset(map(_tag, one.wanted)))
+
+
+def systems(
+    served: Sequence[Served],
+    offers: Mapping[str, Offer],
+    terms: Mapping[bytes, Array],
+    receivers: Sequence[tuple[str, ...]],
+) -> list[RowSystem]:
+    """Return the equations of receivers that pool what they are told, their own terms taken off.
+
+    Args:
+        served: the rows.
+        offers: by client, which of its nodes enter which row.
+        terms: by node, (F,).
+        receivers: who pools.
+    """
+    found = []
+    for who in receivers:
+        rows = []
+        for one in served:
+            for receiver in set(one.receivers) & set(who):
+                adders = [name for name in one.others(receiver) if name not in who]
+                rows.append([node for name in adders for node in offers[name].nodes[one.row]])
+        rows = [sorted(row) for row in rows if row]
+        nodes = sorted({node for row in rows for node in row})
+        place = {node: at for at, node in enumerate(nodes)}
+        unique = sorted({tuple(row) for row in rows})
+        system = np.zeros((len(unique), len(nodes)))
+        for at, row in enumerate(unique):
+            system[at, [place[node] for node in row]] = 1.0
+        width = len(next(iter(terms.values())))
+        held = np.stack([terms[node] for node in nodes]) if nodes else np.zeros((0, width))
+        found.append(RowSystem("+".join(who), system, system @ held, held))
+    return found

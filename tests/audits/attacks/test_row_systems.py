@@ -1,0 +1,94 @@
+"""A15 on planted rows: what elimination and equal values read, and what the rule leaves them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from audits.attacks._methods.row_systems import determined, equal_values, read
+from protocols.disclosures.row_sum.protocol.assignment import Offer, assigned
+from secure_fgl.attack_inputs.row_systems import systems
+
+GRID = 1e-5
+
+
+def bags(nodes, width=200, words=9, seed=0):
+    """Return terms of bags of words: every word of a node weighs alike."""
+    rng = np.random.default_rng(seed)
+    held = np.zeros((nodes, width))
+    for node in range(nodes):
+        held[node, rng.choice(width, words, replace=False)] = 1 / (words * np.sqrt(2 + node))
+    return held
+
+
+def noise(shape, seed=1):
+    return np.random.default_rng(seed).uniform(-GRID, GRID, shape)
+
+
+def test_a_row_of_one_and_rows_that_differ_by_one_are_read():
+    terms = np.random.default_rng(0).normal(size=(4, 6))
+    system = np.array([[1, 0, 0, 0], [0, 1, 1, 1], [0, 1, 1, 0]], dtype=float)
+    fixed, solved = determined(system, system @ terms)
+    assert fixed.tolist() == [True, False, False, True]
+    assert np.allclose(solved[[0, 3]], terms[[0, 3]])
+    hit = read(system, system @ terms + noise((3, 6)), terms, GRID, groups=False)
+    assert hit.tolist() == [1.0, 0.0, 0.0, 1.0]
+
+
+def test_a_longer_combination_is_read_and_disjoint_rows_are_not():
+    terms = np.random.default_rng(0).normal(size=(3, 6))
+    ring = np.array([[1, 1, 0], [0, 1, 1], [1, 0, 1]], dtype=float)
+    assert determined(ring, ring @ terms)[0].all()
+    apart = np.array([[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]], dtype=float)
+    assert not determined(apart, apart @ np.vstack([terms, terms]))[0].any()
+
+
+def test_equal_values_part_a_sum_of_bags_of_words_and_not_one_of_dense_terms():
+    terms = bags(3)
+    system = np.ones((1, 3))
+    hit = read(system, system @ terms + noise((1, 200)), terms, GRID)
+    assert hit.sum() >= 1
+    dense = np.random.default_rng(0).normal(size=(3, 200))
+    assert not read(system, system @ dense, dense, GRID).any()
+    blurred = system @ terms + np.random.default_rng(2).normal(0, 0.05, (1, 200))
+    assert not read(system, blurred, terms, GRID).any()  # noise of a word's size
+    assert not equal_values(np.zeros(4), GRID)
+
+
+def receivers(free, floor, seed=0):
+    """Return what six clients are told of a random graph between them, dense features."""
+    rng = np.random.default_rng(seed)
+    owner = {node: node % 6 for node in range(36)}
+    edges = [(a, b) for a in owner for b in owner if owner[a] != owner[b] and rng.random() < 0.3]
+    tag = {node: node.to_bytes(16, "big") for node in owner}
+    offers = {}
+    for client in range(6):
+        nodes = {}
+        for a, b in edges:
+            if owner[b] == client:
+                nodes.setdefault(tag[a], set()).add(tag[b])
+        wanted = frozenset(tag.values())  # two hops, of a dense graph
+        offers[f"c{client}"] = Offer({r: frozenset(of) for r, of in nodes.items()}, wanted)
+    terms = {tag[node]: rng.normal(size=9) for node in owner}
+    served = assigned(offers, floor, 1000, free=free)
+    names = sorted(offers)
+    alone = systems(served, offers, terms, [(name,) for name in names])
+    pooled = systems(served, offers, terms, list(pairwise(names)))
+    return served, alone, pooled
+
+
+def share(found):
+    hits = [read(s.system, s.sums, s.terms, 1e-9, groups=False) for s in found if len(s.terms)]
+    return float(np.concatenate(hits).mean()) if hits else 0.0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_rule_leaves_nothing_to_eliminate_and_its_control_falls(seed):
+    served, alone, pooled = receivers(free=False, floor=3, seed=seed)
+    assert served and share(alone) == 0.0 and share(pooled) == 0.0
+    _, free, both = receivers(free=True, floor=3, seed=seed)
+    raw_served, raw, _ = receivers(free=True, floor=1, seed=seed)
+    assert share(free) > 0.5 and share(both) > 0.5  # nodes in several rows, each of three or more
+    assert share(raw) > 0.5 and len(raw_served) > len(served)
