@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from numpy.typing import NDArray
 
-__all__ = ["Partial", "Unmixed", "Unsummed"]
+__all__ = ["Partial", "Unmixed", "Unsummed", "unsummed_of"]
 
 Array = NDArray[Any]
 
@@ -80,3 +80,9 @@ class Unsummed:
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuse pickling and copying: terms leave only inside sums."""
         raise TypeError("terms may not be pickled or copied; only sums of them leave")
+
+
+def unsummed_of(message: object) -> Unsummed | None:
+    """Return the terms that rows are summed from; None if a message holds its own fields."""
+    found = getattr(message, "_unsummed", None)
+    return found if isinstance(found, Unsummed) else None

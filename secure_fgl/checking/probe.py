@@ -18,9 +18,10 @@ import numpy as np
 from algorithms.tasks import Task
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Exchange, Form
-from protocols.messages import Message, partial_of, unmixed_of, unsummed_of
+from protocols.messages import Message, partial_of, unmixed_of
 from protocols.plan.plan import Plan
 from protocols.sessions.engine import Delivery
+from protocols.unready import unsummed_of
 from protocols.wire.control import CONTROL
 from secure_fgl import _floors
 from secure_fgl.config import ModelConfig

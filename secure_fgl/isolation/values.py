@@ -20,11 +20,11 @@ from protocols.messages import (
     RowSumMessage,
     partial_of,
     unmixed_of,
-    unsummed_of,
     values,
 )
 from protocols.privacy.private_steps import PrivateSteps
 from protocols.sessions.store.codec import StateCodec
+from protocols.unready import unsummed_of
 
 __all__ = ["FAILURES", "PlainCodec", "messages", "said", "steps_of"]
 
@@ -129,9 +129,9 @@ def _whole(parts: Mapping[str, Any]) -> Any:
 
     if "terms" in parts:
         return parts["terms"]
-    rows, columns = (int(size) for size in parts["shape"])
-    arrays = parts["data"], parts["indices"], parts["indptr"]
-    found = sp.csr_array(arrays, shape=(rows, columns))
+    rows, width = (int(size) for size in parts["shape"])
+    content = (parts["data"], parts["indices"], parts["indptr"])
+    found = sp.csr_array(content, shape=(rows, width))
     found.check_format(full_check=True)
     return found
 

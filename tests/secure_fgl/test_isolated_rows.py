@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from protocols.errors import LocalProtocolError
-from protocols.messages import unsummed_of
+from protocols.unready import unsummed_of
 from secure_fgl.checking.probe import Notes
 from secure_fgl.isolation.values import PlainCodec, messages, said
 from tests.protocols.rowed import Terms

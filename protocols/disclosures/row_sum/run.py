@@ -189,9 +189,8 @@ class RowSide(Mute):
     def _sum(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the sum of some own nodes' terms, (width,)."""
         width = self.rows.row_run.size
-        found: NDArray[np.float64] = np.sum(
-            [_term(self._terms, int(p), width) for p in places], axis=0
-        )
+        terms = [_term(self._terms, int(place), width) for place in places]
+        found: NDArray[np.float64] = np.sum(terms, axis=0)
         return found
 
     def found(
