@@ -32,6 +32,7 @@ KEYS = {
 }  # fmt: skip
 
 
+LONG, CLEAR = pytest.mark.long, "unsafe_plaintext"
 LEAST = 0.02  # of 200 nodes, what a weight that moved by one in 128 may change
 EXCUSED = {"fed_ego": {"grid"}, "fed_pub": {"cosines", "grid"}}
 """What may come between two policies' runs of one seed; all other algorithms are bit-equal."""
@@ -292,9 +293,12 @@ def test_the_result_has_the_keys_that_were_promised(
     assert min(result[key] for key in ("bytes_up", "bytes_down", "exchanges")) > 0
 
 
-def test_real_data_gives_the_same_model_under_encryption(data_root: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("policies", [("he", CLEAR), pytest.param(POLICIES, marks=LONG)], ids=len)
+def test_real_data_gives_the_same_model_under_encryption(
+    policies: tuple[str, ...], data_root: Path, tmp_path: Path
+) -> None:
     results = {}
-    for policy in POLICIES:
+    for policy in policies:
         example = Path(__file__).resolve().parents[2] / "examples" / "cora.yaml"
         settings = [f"policy={policy}", f"data.root={data_root}", "algorithm.rounds=2"]
         run = Federation.from_config(Config.load(example, settings)).run(tmp_path / policy)
