@@ -33,7 +33,9 @@ DATA_VARIABLE = "SECURE_FGL_DATA"
 REQUIRE_VARIABLE = "CI_REQUIRE_REAL_DATA"
 
 # Wall-clock deadlines fail on a busy machine and say nothing about the code.
-settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "house", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50
+)
 settings.register_profile("long", settings.get_profile("house"), max_examples=1000)
 settings.load_profile("house")
 
