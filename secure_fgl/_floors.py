@@ -155,12 +155,13 @@ def _recorded(house: Path) -> dict[str, str] | None:
 
 def _check_modules(house: Path) -> None:
     """Look where every loaded module of ours came from."""
-    real = cache(os.path.realpath)  # of folders, for this one check
+    real, root = cache(os.path.realpath), f"{house}{os.sep}"  # of folders, for this one check
     # Copied as a whole: a list of pairs makes objects, so garbage is collected, which may import.
     for name, module in sys.modules.copy().items():
-        if name.partition(".")[0] == PLUGINS:
+        floor = name.partition(".")[0]
+        if floor == PLUGINS:
             check_plugin(module, name)
-        if name.partition(".")[0] in _ALL and (why := _strange(house, name, module, real)):
+        if floor in _ALL and (why := _strange(root, name, module, real)):
             raise NotOurCode(
                 f"Secure-FGL refuses to go on: module {name!r} is not our own.\n"
                 f"  expected: {house.joinpath(*name.split('.'))}\n"
@@ -198,24 +199,29 @@ def check_plugin(module: ModuleType, name: str = "") -> None:
         )
 
 
-def _strange(house: Path, name: str, module: ModuleType, real: Callable[[str], str]) -> str:
-    """Say what is strange about a loaded module; nothing if it is ours."""
-    spec, place = getattr(module, "__spec__", None), os.path.join(house, *name.split("."))
+def _strange(root: str, name: str, module: ModuleType, real: Callable[[str], str]) -> str:
+    """Say what is strange about a loaded module; nothing if it is ours.
+
+    A path that is spelled as ours needs no look at the disk: `root` has no link in it, and that
+    there is none below it was seen when the files were looked at.
+    """
+    spec, place = getattr(module, "__spec__", None), root + name.replace(".", os.sep)
     if spec is None or spec.name != name:
         return "a module that no import made"
     if type(spec.loader) is not SourceFileLoader:
         return f"a module that {type(spec.loader).__name__} made"
     package = hasattr(module, "__path__")
-    wanted = (place, "__init__.py") if package else tuple(os.path.split(f"{place}.py"))
+    wanted = os.path.join(place, "__init__.py") if package else f"{place}.py"
     files = (spec.origin, spec.loader.path, getattr(module, "__file__", None))
     for file in dict.fromkeys(files):  # all three are one, as a rule
-        folder, base = os.path.split(file or "")
-        if (real(folder), base) != wanted:
-            return str(file)
+        if file != wanted:
+            folder, base = os.path.split(file or "")
+            if os.path.join(real(folder), base) != wanted:
+                return str(file)
     if not package:
         return ""
     folders = list(module.__path__)
-    strangers = [folder for folder in folders if real(folder) != place]
+    strangers = [folder for folder in folders if folder != place and real(folder) != place]
     return ", ".join(strangers) or ("" if len(folders) == 1 else "several folders")
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import gc
 import os
+import pkgutil
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +33,9 @@ DATA_VARIABLE = "SECURE_FGL_DATA"
 REQUIRE_VARIABLE = "CI_REQUIRE_REAL_DATA"
 
 # Wall-clock deadlines fail on a busy machine and say nothing about the code.
-settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "house", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50
+)
 settings.register_profile("long", settings.get_profile("house"), max_examples=1000)
 settings.load_profile("house")
 
@@ -128,6 +132,30 @@ def _our_files_are_read_once() -> Iterator[None]:
     found = _floors._digests(Path(_floors.__file__).resolve().parent.parent)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(_floors, "_digests", lambda house: dict(found))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _our_folders_are_listed_once() -> Iterator[None]:
+    """Do not list our folders of algorithms, models and data anew each time a name is looked up.
+
+    It was done forty times a run. No test puts a file into a folder of ours; those that look for a
+    new one add another folder to the package's path, which is listed as in use.
+    """
+    house = Path(_floors.__file__).resolve().parent.parent
+    ours = tuple(str(house / floor) for floor in _floors._ALL)
+    real, known = pkgutil.iter_modules, {}
+
+    def listed(path: Any = None, prefix: str = "") -> Iterator[pkgutil.ModuleInfo]:
+        folders = tuple(path or ())
+        if prefix or not folders or not all(str(one).startswith(ours) for one in folders):
+            return real(path, prefix)
+        if folders not in known:
+            known[folders] = list(real(path))
+        return iter(known[folders])
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pkgutil, "iter_modules", listed)
         yield
 
 

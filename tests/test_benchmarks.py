@@ -274,7 +274,7 @@ def keys(found: Any) -> set[str]:
     return set(found if isinstance(found, dict) else ()).union(*map(keys, inner))
 
 
-SLOW = {"bench_he.py", "bench_models.py", "bench_pub.py", "bench_resume.py"}
+SLOW = {f"bench_{part}.py" for part in ("he", "models", "pub", "resume", "start")}
 SCRIPTS = sorted(f.name for f in (ROOT / "benchmarks").glob("bench_*.py"))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,9 @@ from protocols.privacy.record_noise import check_counted
 GAUSSIAN = "discrete_gaussian"
 TENTH = 0.1
 LARGEST_PRV = 100.0  # the PRV accountant's mesh outgrows memory far above this epsilon
+History = tuple[float, float, int]
+"""σ/Δ₂', sampling rate, and how many such steps."""
+
 _MOST_GROUPS = 8  # different shares of noise that the PRV accountant is given
 _LARGEST = 1e12
 _MOST = 1 << 31
@@ -151,8 +155,8 @@ class Meter:
         return [(z, 1.0, count) for z, count in sorted(history.items()) if count]
 
 
-def opacus(history: list[tuple[float, float, int]], delta: float) -> Iterable[tuple[str, Any]]:
-    """Yield (engine, epsilon or the reason why there is none) of Opacus' RDP and PRV accountants.
+def opacus(history: Sequence[History], delta: float) -> Iterable[tuple[str, Any]]:
+    """Return (engine, epsilon or the reason why there is none) of Opacus' RDP and PRV accountants.
 
     The GDP accountant is not asked: it is an approximation for many small steps, no bound.
 
@@ -160,18 +164,23 @@ def opacus(history: list[tuple[float, float, int]], delta: float) -> Iterable[tu
         history: from :meth:`Meter.central`; not empty.
         delta: of the claim.
     """
+    return _opacus(tuple(history), delta)
+
+
+@lru_cache(maxsize=64)  # a report and an account of one run ask for the same, by client and in all
+def _opacus(history: tuple[History, ...], delta: float) -> tuple[tuple[str, Any], ...]:
     from opacus.accountants import PRVAccountant, RDPAccountant  # takes seconds
 
     rdp, prv = RDPAccountant(), PRVAccountant()
     rdp.history = list(history)
     spent = _quietly(lambda: rdp.get_epsilon(delta=delta, alphas=list(ORDERS)))
-    yield "Opacus RDP", spent
     if not spent <= LARGEST_PRV:
-        yield "Opacus PRV", f"not computed above an epsilon of {LARGEST_PRV:g}"
-        return
+        why = f"not computed above an epsilon of {LARGEST_PRV:g}"
+        return ("Opacus RDP", spent), ("Opacus PRV", why)
     prv.history = _few(history)
     error = max(spent, 0.01) / 500
-    yield "Opacus PRV", _quietly(lambda: prv.get_epsilon(delta=delta, eps_error=error))
+    found = _quietly(lambda: prv.get_epsilon(delta=delta, eps_error=error))
+    return ("Opacus RDP", spent), ("Opacus PRV", found)
 
 
 def _quietly(compute: Callable[[], float]) -> float:
@@ -184,7 +193,7 @@ def _quietly(compute: Callable[[], float]) -> float:
             return math.nan
 
 
-def _few(history: list[tuple[float, float, int]]) -> list[tuple[float, float, int]]:
+def _few(history: Sequence[History]) -> list[History]:
     """Merge neighbours into a few entries, each with the least noise and the highest rate."""
     size = -(-len(history) // _MOST_GROUPS)
     parts = [history[n : n + size] for n in range(0, len(history), size)]

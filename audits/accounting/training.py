@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from audits.accounting import models as m
 from audits.accounting.coverage import unread
@@ -41,6 +43,11 @@ _CENTRAL = "continuous Gaussian, without a grid: a cross-check, not a claim"
 
 Rated = tuple[str, str]
 """Rate and noise multiplier, as a ledger or a plan states them."""
+
+
+@lru_cache(maxsize=256)  # every client's total is asked for several times
+def _step(rate: float, noise: float) -> NDArray[np.float64]:
+    return rdp_sampled_gaussian(ORDERS, rate=rate, noise=noise)
 
 
 class Recorded:
@@ -75,7 +82,7 @@ class Recorded:
         curve = np.zeros(len(ORDERS))
         for (rate, noise), count in steps.items():
             try:
-                one = rdp_sampled_gaussian(ORDERS, rate=float(rate), noise=float(noise))
+                one = _step(float(rate), float(noise))
             except (PolicyError, ValueError):
                 return math.inf
             curve = curve + count * one

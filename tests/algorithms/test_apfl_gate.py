@@ -37,8 +37,9 @@ def predictions(algorithm: Any, kind: str, options: Any, state: Any, sites: Any)
 # --- both ends ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("more", [{}, {"tau": 9.0, "gamma": 0.7}])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "more"), thinned([(k, m) for m in ({}, {"tau": 9.0, "gamma": 0.7}) for k in KINDS])
+)
 def test_without_a_share_it_is_fed_gate_bit_for_bit(kind: str, more: dict[str, float]) -> None:
     common = {"epochs": 2, "steps": 3, **more}
     options = {"alpha": 0.0, **common}

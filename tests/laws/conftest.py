@@ -46,7 +46,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         key = (name, policy, again, chosen is not None, *sorted(more.items()))
         if key not in made:
             path = tmp_path_factory.mktemp("law") / "run"
-            with nullcontext() if again or more else kept():  # once each: whatever a state holds
+            once = not (again or more or chosen is not None)
+            with kept() if once else nullcontext():  # once each: whatever a state holds
                 made[key] = record(config(name, policy, **more), path, policy=chosen)
         return made[key]
 

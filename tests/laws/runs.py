@@ -32,6 +32,7 @@ from tests.toys.stage import Tap
 POLICIES = ("he", "masks", "ckks", "unsafe_plaintext")
 """What most laws are held against; ``pilot`` has the same chain as ``he``, and a law says so."""
 PROTECTED = POLICIES[:3]
+LONG = pytest.mark.long
 
 
 def config(name: str, policy: str = "pilot", **more: Any) -> Config:
@@ -50,17 +51,27 @@ def pairs(policies: Sequence[str]) -> list[tuple[str, str]]:
     return [(n, p) for n in names for p in policies] + [(n, "shuffled") for n in names if mixes(n)]
 
 
-def spread(names: Sequence[str], policies: Sequence[str]) -> list[Any]:
-    """Return every name with each policy, all but one of them `long`, in turn.
+ALIKE = ("apfl", "fcf", "fed_gate", "fed_prox", "gcfl", "gcfl_plus", "graph_fl_domain")
+"""Their clients upload as those of `apfl_gate`, `fed_mf`, `fed_avg` and `fed_per` do, by the same
+code; those that may be cut into clusters are too few here."""
 
-    So `make test` sees each name and each policy, and `make test-long` each pair.
+
+def unlike(names: Sequence[str], alike: Sequence[str] = ALIKE) -> list[Any]:
+    """Return every name, those that do as others do `long`."""
+    return [pytest.param(n, marks=pytest.mark.long if n in alike else ()) for n in names]
+
+
+def spread(names: Sequence[str], policies: Sequence[str], alike: Sequence[str] = ()) -> list[Any]:
+    """Return every name with each policy, all but one of them `long`, in turn; all of `alike` are.
+
+    So `make test` sees each other name and each policy, and `make test-long` each pair.
     """
+    shown = [name for name in names if name not in alike]
+    turns = {name: policies[place % len(policies)] for place, name in enumerate(shown)}
     return [
-        pytest.param(
-            name, policy, marks=() if place % len(policies) == number else pytest.mark.long
-        )
-        for place, name in enumerate(names)
-        for number, policy in enumerate(policies)
+        pytest.param(name, policy, marks=() if turns.get(name) == policy else LONG)
+        for name in names
+        for policy in policies
     ]
 
 

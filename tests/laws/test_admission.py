@@ -32,7 +32,7 @@ from secure_fgl.data import loading
 from secure_fgl.errors import PlanDrift
 from secure_fgl.federation import Federation
 from tests.laws.conftest import Recorded
-from tests.laws.runs import POLICIES, config, pairs, record, spread
+from tests.laws.runs import ALIKE, POLICIES, config, pairs, record, spread
 
 NAMES = algorithm_names()
 PUBLIC_ONLY = PrivacyPolicy(name="public_only", rules={Disclosure.PUBLIC: (Sign(),)})
@@ -162,7 +162,7 @@ TAMPERS: dict[str, Callable[[Plan, Item], Plan]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "tamper"), spread(NAMES, sorted(TAMPERS)))
+@pytest.mark.parametrize(("name", "tamper"), spread(NAMES, sorted(TAMPERS), ALIKE))
 def test_a_run_beyond_its_approved_plan_does_not_start(
     name: str, tamper: str, tmp_path: Path
 ) -> None:

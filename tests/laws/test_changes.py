@@ -40,7 +40,7 @@ from tests.laws.changing import (
 )
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
-SOME, FEW = 160, 60
+SOME, FEW = 100, 40
 """So many of the folder's changes, and of the bundle's, each of which is read whole."""
 
 

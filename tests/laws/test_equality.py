@@ -23,7 +23,18 @@ from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.run.driver import Driver
 from tests.laws.conftest import Recorded
-from tests.laws.runs import POLICIES, PROTECTED, Recording, config, record, spread, steady
+from tests.laws.runs import (
+    ALIKE,
+    LONG,
+    POLICIES,
+    PROTECTED,
+    Recording,
+    config,
+    record,
+    spread,
+    steady,
+    unlike,
+)
 
 NAMES = algorithm_names()
 KEYS = {
@@ -32,6 +43,7 @@ KEYS = {
 }  # fmt: skip
 
 
+CLEAR = "unsafe_plaintext"
 LEAST = 0.02  # of 200 nodes, what a weight that moved by one in 128 may change
 EXCUSED = {"fed_ego": {"grid"}, "fed_pub": {"cosines", "grid"}}
 """What may come between two policies' runs of one seed; all other algorithms are bit-equal."""
@@ -76,7 +88,7 @@ def same(one: Recording, other: Recording) -> bool:
     return bool(scores) and held and set(found) == set(expected) and near
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", unlike(NAMES))
 def test_no_other_algorithm_is_excused_from_equal_bits(name: str, recorded: Recorded) -> None:
     *protected, clear = (recorded(name, policy, repeats=True) for policy in POLICIES)
     excused = EXCUSED.get(name, set())
@@ -86,7 +98,7 @@ def test_no_other_algorithm_is_excused_from_equal_bits(name: str, recorded: Reco
     assert not reasons(clear, clear)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", unlike(NAMES))
 def test_every_policy_gives_the_same_model_and_metrics(name: str, recorded: Recorded) -> None:
     found = [recorded(name, policy, repeats=True) for policy in POLICIES]
     assert all(same(one, other) for one, other in combinations(found, 2))
@@ -149,9 +161,6 @@ def shown(name: str) -> tuple[str, ...]:
     return (PROTECTED[others.index(name) % len(PROTECTED)],)
 
 
-ALIKE = ("apfl", "fcf", "fed_gate", "fed_prox", "gcfl", "gcfl_plus", "graph_fl_domain")
-"""Their clients upload as those of `apfl_gate`, `fed_mf`, `fed_avg` and `fed_per` do, by the same
-code; those that may be cut into clusters are too few here."""
 MOMENTS = ("after_upload", "before_shares")
 LOSSES = ("asked", *MOMENTS)
 
@@ -256,7 +265,7 @@ def test_a_round_with_too_few_clients_is_skipped_alike(policy: str, recorded: Re
 # --- seeds --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "policy"), spread(NAMES, ["masks", "unsafe_plaintext"]))
+@pytest.mark.parametrize(("name", "policy"), spread(NAMES, ["masks", CLEAR], ALIKE))
 def test_a_seed_fixes_the_model_and_another_seed_another(
     name: str, policy: str, recorded: Recorded
 ) -> None:
@@ -288,7 +297,7 @@ def test_o15_two_runs_of_one_seed_share_no_secret(name: str, recorded: Recorded)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", unlike(NAMES))
 def test_the_result_has_the_keys_that_were_promised(
     name: str, policy: str, recorded: Recorded
 ) -> None:
@@ -299,9 +308,12 @@ def test_the_result_has_the_keys_that_were_promised(
     assert min(result[key] for key in ("bytes_up", "bytes_down", "exchanges")) > 0
 
 
-def test_real_data_gives_the_same_model_under_encryption(data_root: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("policies", [("he", CLEAR), pytest.param(POLICIES, marks=LONG)], ids=len)
+def test_real_data_gives_the_same_model_under_encryption(
+    policies: tuple[str, ...], data_root: Path, tmp_path: Path
+) -> None:
     results = {}
-    for policy in POLICIES:
+    for policy in policies:
         example = Path(__file__).resolve().parents[2] / "examples" / "cora.yaml"
         settings = [f"policy={policy}", f"data.root={data_root}", "algorithm.rounds=2"]
         run = Federation.from_config(Config.load(example, settings)).run(tmp_path / policy)

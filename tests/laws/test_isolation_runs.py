@@ -36,7 +36,7 @@ def isolated(name: str, policy: str = "masks") -> Config:
 
 
 SAME = [
-    ("fed_avg", "masks"),
+    pytest.param("fed_avg", "masks", marks=pytest.mark.long),
     # protected, it repeats to a step of its grid only
     pytest.param("fed_pub", "unsafe_plaintext", marks=pytest.mark.long),
     ("fed_ego", "strict"),

@@ -45,11 +45,13 @@ USERS = {path.stem: imports(path) for path in sorted(FLOOR.rglob("*.py")) if imp
 # --- the law ----------------------------------------------------------------------------------
 
 
-def test_no_frame_ends_the_process_or_brings_out_an_error_that_is_not_ours() -> None:
-    outcome = assault(loaders(), SEED)
+@pytest.mark.parametrize("part", [4, pytest.param(1, marks=pytest.mark.long)])
+def test_no_frame_ends_the_process_or_brings_out_an_error_that_is_not_ours(part: int) -> None:
+    mutations, structures = MUTATIONS // part, STRUCTURES // part
+    outcome = assault(loaders(), SEED, mutations, structures)
     assert outcome.failure is None, outcome.failure
-    assert outcome.frames[MUTATED] >= MUTATIONS
-    assert outcome.frames[STRUCTURED] >= STRUCTURES
+    assert outcome.frames[MUTATED] >= mutations
+    assert outcome.frames[STRUCTURED] >= structures
     assert 0 <= outcome.growth <= GROWTH
     for loader in loaders():  # not all stopped at a length, a tag or a lock
         deep = "tenseal" in set().union(*map(USERS.get, loader.modules))

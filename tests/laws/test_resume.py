@@ -181,7 +181,8 @@ def _dies_on_call(target: Any, name: str, number: int, *, before: bool = True) -
             for number, before in ((3, True), (29, False), (29, True), (3, False))
             if name != "turn" or number == 3
         ]
-        + [(KeptStateStore, "turn", 9, before) for before in (True, False)]
+        + [(KeptStateStore, "turn", 9, before) for before in (True, False)],
+        every=3,
     ),
 )
 def test_o5_a_kill_between_state_and_ledger(
@@ -224,8 +225,14 @@ def test_o5_an_aggregator_killed_in_the_middle_of_an_opening_finishes_the_same_o
     _same(ended, reference("fed_avg", "masks"), out)
 
 
-@pytest.mark.parametrize("number", [1, 2])
-@pytest.mark.parametrize("policy", ["he", "ckks"])
+@pytest.mark.parametrize(
+    ("policy", "number"),
+    [
+        ("he", 1),
+        ("ckks", 2),
+        *(pytest.param(*at, marks=pytest.mark.long) for at in (("he", 2), ("ckks", 1))),
+    ],
+)
 def test_o5_an_authority_killed_in_the_middle_of_an_opening_finishes_the_same_one(
     policy: str, number: int, reference: Reference, tmp_path: Path
 ) -> None:

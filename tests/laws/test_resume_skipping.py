@@ -24,7 +24,12 @@ from protocols.sessions.store.state_keeper import StateKeeper
 from tests.laws.killing import play
 from tests.laws.runs import config
 
-RUNS = [("fed_avg", "masks"), ("fed_avg", "he"), ("fed_ego", "shuffled"), ("fed_pub", "masks")]
+RUNS = [
+    pytest.param("fed_avg", "masks", marks=pytest.mark.long),
+    ("fed_avg", "he"),
+    ("fed_ego", "shuffled"),
+    ("fed_pub", "masks"),
+]
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from secure_fgl.checking.planted import LONG, SHORT, banks, ratings
 from secure_fgl.checking.planted import places as found
 from secure_fgl.checking.small import rated
 from secure_fgl.data import Dataset, Graph
-from tests.laws.runs import Recording, config, record, spread
+from tests.laws.runs import ALIKE, Recording, config, record, spread
 
 NAMES = algorithm_names()
 FEATURED = [name for name in NAMES if not rated(name)]
@@ -43,7 +43,9 @@ def outputs(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture)
     return [shown.out, shown.err, caplog.text]
 
 
-@pytest.mark.parametrize(("name", "policy"), spread(NAMES, ["he", "masks", "unsafe_plaintext"]))
+@pytest.mark.parametrize(
+    ("name", "policy"), spread(NAMES, ["he", "masks", "unsafe_plaintext"], ALIKE)
+)
 def test_a_planted_value_appears_nowhere(
     name: str,
     policy: str,
@@ -58,7 +60,7 @@ def test_a_planted_value_appears_nowhere(
     assert places(recording, *outputs(capfd, caplog)) == []
 
 
-@pytest.mark.parametrize(("name", "policy"), spread(FEATURED, ["he", "unsafe_plaintext"]))
+@pytest.mark.parametrize(("name", "policy"), spread(FEATURED, ["he", "unsafe_plaintext"], ALIKE))
 def test_a_failed_training_tells_nothing(
     name: str,
     policy: str,
@@ -88,11 +90,11 @@ def test_a_failed_training_tells_nothing(
 
 def test_the_search_finds_what_is_planted(planted: Graph, tmp_path: Path) -> None:
     recording = record(config("fed_avg", "unsafe_plaintext"), tmp_path / "run", graph=planted)
+    wire = recording.wire()
     for needle in [*LONG, *(2 * short for short in SHORT)]:
-        recording.tap.sent.append(("aggregator", b"x" + needle + b"y"))
-        assert places(recording) == ["wire: bytes"]
-        recording.tap.sent.pop()
-    for text in ("1234.5678", "1234.57", "1,234.6", "label 4321,", "1.23456789e3", "1.235e+03"):
-        assert places(recording, text) == ["text 0: text"]
+        assert found({"wire": wire + b"x" + needle + b"y"}) == ["wire: bytes"]
+    assert places(recording, "1234.5678") == ["text 0: text"]
+    for text in ("1234.57", "1,234.6", "label 4321,", "1.23456789e3", "1.235e+03"):
+        assert found({"text": text.encode()}) == ["text: text"]
     (recording.path / "report" / "extra.txt").write_text("label=4321 value")
     assert places(recording) == ["report/extra.txt: text"]

@@ -25,13 +25,13 @@ from tests.laws.killing import die, play
 from tests.laws.runs import config, steady
 
 CASES = [
-    ("fed_avg", "unsafe_plaintext", {}),
-    ("fed_avg", "masks", {}),
+    pytest.param("fed_avg", "unsafe_plaintext", {}, marks=pytest.mark.long),
+    pytest.param("fed_avg", "masks", {}, marks=pytest.mark.long),
     ("fed_avg", "he", {}),
     ("fed_ego", "masks", {}),
     ("fed_per_gnn", "masks", {}),
     ("fed_pub", "masks", {}),
-    ("local", "masks", {}),
+    pytest.param("local", "masks", {}, marks=pytest.mark.long),
     ("fed_avg", "masks", {"drop": "2@1:after_upload,1@2"}),
 ]
 

@@ -26,17 +26,6 @@ def statuses(subject: Subject, *names: str) -> dict[str, str]:
     return {outcome.law: f"{outcome.status}: {outcome.detail}" for outcome in found}
 
 
-def test_the_page_s_algorithm_keeps_every_law(tmp_path: Path) -> None:
-    shown = invoke("check", write(tmp_path), "--strict")
-    assert shown.exit_code == 0, shown.output
-    assert max(map(len, shown.stdout.splitlines())) <= 80
-    assert "FAIL" not in shown.stdout and "NOT CHECKED" not in shown.stdout
-    assert "Update" in shown.stdout and "only the cohort's total" in shown.stdout
-    assert shown.stdout.index("What this check cannot see") > shown.stdout.index("isolation")
-    for name in UNSEEN:
-        assert name in shown.stdout
-
-
 @pytest.mark.parametrize("leak", sorted(CAUGHT))
 def test_a_planted_fault_breaks_its_law(leak: str, tmp_path: Path) -> None:
     law, text = CAUGHT[leak]
@@ -46,14 +35,17 @@ def test_a_planted_fault_breaks_its_law(leak: str, tmp_path: Path) -> None:
         assert law == "runs" or found["runs"].startswith("OK"), found
 
 
-@pytest.mark.parametrize("law", sorted({law for law, _ in CAUGHT.values()}))
-def test_without_the_fault_the_law_is_kept(law: str, tmp_path: Path) -> None:
+def test_without_the_faults_their_laws_are_kept(tmp_path: Path) -> None:
     """Control: the same file before it was changed."""
+    laws = {law for law, _ in CAUGHT.values()}
     with subject_of([write(tmp_path)]) as subject:
-        assert statuses(subject, law)[law].startswith("OK")
+        found = statuses(subject, *sorted(laws))
+    assert set(found) == laws and all(text.startswith("OK") for text in found.values()), found
 
 
-@pytest.mark.parametrize("leak", sorted(LEAKS))
+@pytest.mark.parametrize(
+    "leak", [n if n != "later" else pytest.param(n, marks=pytest.mark.long) for n in sorted(LEAKS)]
+)
 def test_a_leak_that_no_law_finds_is_named_among_what_is_not_seen(
     leak: str, tmp_path: Path
 ) -> None:

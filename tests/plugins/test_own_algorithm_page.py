@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from protocols.plan.plan import Plan
+from secure_fgl.checking.told import UNSEEN
 from secure_fgl.federation import Federation
 from secure_fgl.plugins.finding import GROUPS
 from secure_fgl.store.finished_run import Run
@@ -33,15 +34,26 @@ def test_the_algorithm_has_forty_lines() -> None:
     assert max(map(len, FEDPROX.splitlines())) <= 100
 
 
+def keeps_every_law(shown: str) -> None:
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "FAIL" not in shown and "NOT CHECKED" not in shown
+    assert "Update" in shown and "only the cohort's total" in shown
+    assert shown.index("What this check cannot see") > shown.index("isolation")
+    for name in UNSEEN:
+        assert name in shown
+
+
 def test_check_plan_run_and_audit(folder: Path) -> None:
     """The commands of the page, in their order; the run is shortened, and nothing else."""
     (commands,) = blocks("sh")
+    short = ("--set", "algorithm.rounds=2")
+    more = {"check": ("--strict",), "plan": short, "run": short}
     for line in commands.strip().splitlines():
         words = shlex.split(line)[1:]
-        if words[0] in ("plan", "run"):
-            words += ["--set", "algorithm.rounds=2"]
-        shown = invoke(*words)
+        shown = invoke(*words, *more.get(words[0], ()))
         assert shown.exit_code == 0, (line, shown.output)
+        if words[0] == "check":
+            keeps_every_law(shown.stdout)
     plan = Plan.model_validate_json((folder / "plan.json").read_text())
     assert list(plan.plugins) == ["plugin.algorithm.my_fedprox"]
     assert Run(folder / "runs" / "mine").result["algorithm"] == "my_fedprox"

@@ -40,12 +40,16 @@ def plans() -> list[Plan]:
 PUBLISHED = match_policy(form="published")
 MATCHED = [match_plan(match_policy()), match_plan(PUBLISHED, places=400)]
 RELAYED = toy_plan(SAY, relaying(alone="sqkr"), bfv=None)  # noised messages, which no preset relays
-ITEMS = [item for plan in [*plans(), *MATCHED, RELAYED] for item in plan.items]
 ROLES = {str(role): session for role, session in ((r, session_of(r)) for r in Role)}
 
 
-def test_every_planned_step_has_one_handler_at_its_recipient() -> None:
-    seen = {(item.recipient, item.part, item.step) for item in ITEMS}
+@pytest.fixture(scope="module")
+def planned() -> list[Item]:
+    return [item for plan in [*plans(), *MATCHED, RELAYED] for item in plan.items]
+
+
+def test_every_planned_step_has_one_handler_at_its_recipient(planned: list[Item]) -> None:
+    seen = {(item.recipient, item.part, item.step) for item in planned}
     assert len(seen) > 30 and {part for _, part, _ in seen} >= {*Service}
     for recipient, part, step in seen:
         if recipient == EVERYONE:
@@ -55,15 +59,15 @@ def test_every_planned_step_has_one_handler_at_its_recipient() -> None:
             assert (part, step) in ROLES[recipient].takes, (recipient, part, step)
 
 
-def test_no_handler_waits_for_what_nobody_plans() -> None:
-    seen = {(part, step) for item in ITEMS for part, step in [(item.part, item.step)]}
+def test_no_handler_waits_for_what_nobody_plans(planned: list[Item]) -> None:
+    seen = {(part, step) for item in planned for part, step in [(item.part, item.step)]}
     everything = {(d, Step.UP) for d in Disclosure}  # an algorithm may bring back any of them
     for session in ROLES.values():
         assert set(session.takes) <= seen | everything, session
 
 
-def test_ids_and_steps_name_the_same_item() -> None:
-    for item in ITEMS:
+def test_ids_and_steps_name_the_same_item(planned: list[Item]) -> None:
+    for item in planned:
         assert item.id == item_id(item.exchange, item.part, item.step, item.sender)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -23,18 +24,24 @@ def told(plan, *, stderr):
     printed(plan, stderr=stderr)
     print("PLANNED", [name for name in {names} if name in sys.modules])
 plan_table.print_plan = told
-sys.argv = ["secure-fgl", *{words}]
-try:
-    main()
-except SystemExit as end:
-    assert end.code in (0, None), end.code
+for words in {commands}:
+    sys.argv = ["secure-fgl", *words]
+    try:
+        main()
+    except SystemExit as end:
+        assert end.code in (0, None), end.code
 print("LOADED", [name for name in {names} if name in sys.modules])
 """
 
 
 def loaded(*words: object, names: tuple[str, ...] = HEAVY) -> str:
     """What a command printed, and which modules it had loaded with the plan and at the end."""
-    code = CODE.format(names=names, words=[str(word) for word in words])
+    return loaded_by([words], names=names)
+
+
+def loaded_by(commands: Sequence[Sequence[object]], *, names: tuple[str, ...] = HEAVY) -> str:
+    """Do commands one after the other in one process: what one of them loads stays loaded."""
+    code = CODE.format(names=names, commands=[[str(word) for word in words] for words in commands])
     command = [sys.executable, "-c", code]
     done = subprocess.run(
         command, capture_output=True, text=True, cwd=ROOT, timeout=300, check=False
@@ -51,6 +58,15 @@ ACCOUNTED = {"fed_per_gnn_matched", "fed_per_gnn_ml100k", "graph_fl_cora", "mole
 of a drawn cohort collude, by scipy's special functions."""
 
 
+def test_all_plans_are_made_without_torch_and_without_scipy() -> None:
+    plans = {name: ("plan", ROOT / "examples" / f"{name}.yaml") for name in EXAMPLES}
+    for accounted, found in ((False, []), (True, ["scipy"])):
+        chosen = [words for name, words in plans.items() if (name in ACCOUNTED) is accounted]
+        told = loaded_by(chosen)
+        assert told.count(f"PLANNED {found}") == len(chosen) and f"LOADED {found}" in told
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_a_plan_is_made_without_torch_and_without_scipy(example: str) -> None:
     told = loaded("plan", ROOT / "examples" / f"{example}.yaml")

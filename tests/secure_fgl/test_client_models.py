@@ -28,6 +28,7 @@ from secure_fgl.store.client_models import CHECKPOINTS, ClientModels
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.trained_model import TrainedModel
 from tests.laws.runs import config as law
+from tests.laws.runs import unlike
 from tests.secure_fgl.cli_tools import invoke
 
 ROUNDS = 3
@@ -85,7 +86,11 @@ def task_neighbours(task: Any, site: Any, beside: Any) -> None:
     site.data.graph.neighbours = neighbours(places, beside["vectors"], len(site.data.items))
 
 
-@pytest.mark.parametrize("name", algorithm_names())
+AS_OTHERS = ("fed_gate", "fed_prox", "gcfl_plus", "graph_fl_domain")
+"""They hand on what `fed_avg`, `gcfl` and `graph_fl` do."""
+
+
+@pytest.mark.parametrize("name", unlike(algorithm_names(), AS_OTHERS))
 def test_every_algorithm_s_models_answer_as_in_the_run(name: str, tmp_path: Path) -> None:
     policy = "masks" if Disclosure.MIXED not in kinds(name) else "unsafe_plaintext"
     chosen, run = played(name, tmp_path / "run", policy)
@@ -100,7 +105,7 @@ def kinds(name: str) -> set[Any]:
     return {kind.disclosure for form in algorithm.forms for kind in form.messages()}
 
 
-@pytest.mark.parametrize("name", ["apfl", "fed_per_gnn"])
+@pytest.mark.parametrize("name", [pytest.param("apfl", marks=pytest.mark.long), "fed_per_gnn"])
 def test_a_model_of_isolated_answers_is_the_same(name: str, tmp_path: Path) -> None:
     _, run = played(name, tmp_path / "run", "masks")
     _, isolated = played(name, tmp_path / "isolated", "masks", isolate=True)

@@ -190,7 +190,9 @@ def test_regressions_have_no_name():
     assert all(shape.classes == len(QUESTIONS[name]) for name, shape in NAMES.items())
 
 
-@pytest.mark.parametrize("name", sorted(FIGURES))
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.long if n == "tox21" else ()) for n in FIGURES]
+)
 def test_the_published_figures(name, data_root):
     graphs = load_dataset(name, data_root)
     read, positive, missing = FIGURES[name]

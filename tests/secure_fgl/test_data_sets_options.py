@@ -186,7 +186,10 @@ def test_planetoid_s_split(name, training, data_root):
     assert set(np.bincount(graph.y[graph.public.train])) == {20}
 
 
-@pytest.mark.parametrize("name", node_npz.FOLDED)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.long if n == "tolokers" else ()) for n in node_npz.FOLDED],
+)
 def test_the_ten_published_splits_cover_all_nodes_and_differ(name, data_root):
     folds = [
         np.array(load_dataset(name, data_root, split="published", fold=fold).public)

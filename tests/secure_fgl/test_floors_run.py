@@ -20,7 +20,8 @@ from secure_fgl.federation import Federation
 small = {
     'algorithm': {'name': 'fed_avg', 'rounds': 2},
     'model': {'hidden': 8},
-    'data': {'name': 'synthetic_banks', 'partition': {'clients': 5}},
+    'data': {'name': 'synthetic_banks', 'options': {'customers': 20, 'transactions': 30},
+             'partition': {'clients': 5}},
     'evaluation': {'references': []},
     'policy': 'masks',
 }

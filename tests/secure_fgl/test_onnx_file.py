@@ -24,7 +24,7 @@ from secure_fgl.store.trained_model import TAKES, TrainedModel
 from tests.laws.runs import config
 from tests.secure_fgl.cli_tools import invoke
 
-QUICK = {"gin", "ego_sage", "gcn_dot"}
+QUICK = {"gin", "gcn_dot"}
 MODELS = [
     pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in nn.model_names()
 ]

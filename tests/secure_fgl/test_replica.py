@@ -25,6 +25,8 @@ def _as_sent(monkeypatch):
 
 BANKS = {"name": "synthetic_banks", "partition": {"clients": 5}}
 
+LONG = pytest.mark.long
+
 
 def play(folder: Path, policy: str, **facts: Any) -> Run:
     document = {
@@ -43,7 +45,7 @@ def found(given: Material) -> dict[str, AttackRow]:
     return {row.what: row for row in attack(given, ["A20"]).rows if row.id == "A20"}
 
 
-@pytest.mark.parametrize("policy", ["he", "masks", "unsafe_plaintext"])
+@pytest.mark.parametrize("policy", ["masks", "unsafe_plaintext", pytest.param("he", marks=LONG)])
 def test_clients_answer_the_runs_first_model_as_they_did_in_the_run(tmp_path, policy):
     given = material(play(tmp_path / "run", policy))
     assert given.replica is not None and not given.unasked
@@ -94,7 +96,9 @@ def test_what_is_not_written_yet_is_not_tested(tmp_path, facts, reason):
     assert row.verdict == "NOT_TESTED" and reason in row.reason
 
 
-@pytest.mark.parametrize("policy", ["masks", "he", "strict", "calibrated"])
+@pytest.mark.parametrize(
+    "policy", ["masks", "calibrated", *(pytest.param(p, marks=LONG) for p in ("he", "strict"))]
+)
 def test_clients_that_compute_each_model_take_no_crafted_one(tmp_path, policy):
     run = play(tmp_path / "run", policy, algorithm={"name": "fed_avg", "rounds": 1})
     (row,) = found(material(run)).values()
@@ -128,7 +132,7 @@ def cora(folder: Path, data: Path, policy: str, rounds: int = 1) -> dict[str, At
 
 
 @pytest.mark.usefixtures("same_chance", "_as_sent")
-@pytest.mark.parametrize("policy", ["masks", "strict"])
+@pytest.mark.parametrize("policy", ["masks", pytest.param("strict", marks=LONG)])
 def test_on_cora_records_come_word_for_word_out_of_a_total(tmp_path, data_root, policy):
     rows = cora(tmp_path / "run", data_root, policy)
     records, words = rows["one round: records"], rows["one round: words"]

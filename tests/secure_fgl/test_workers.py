@@ -125,7 +125,10 @@ def test_a_refusal_in_a_worker_has_its_reason(tmp_path: Path) -> None:
 
 RUN = [sys.executable, "-m", "secure_fgl", "run"]
 BANKS = Path(__file__).resolve().parents[2] / "examples" / "banks.yaml"
-LONG = ["--set", "algorithm.rounds=4000", "--set", "policy=masks", "--set", "transport.workers=2"]
+LONG = [
+    *("--set", "algorithm.rounds=4000", "--set", "policy=masks", "--set", "transport.workers=2"),
+    *("--set", "data.options={customers: 20, transactions: 30}", "--set", "model.hidden=8"),
+]
 
 
 def _children(process: int) -> list[int]:

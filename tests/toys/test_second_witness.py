@@ -21,15 +21,16 @@ def test_a_new_role_is_one_file(copy: Path) -> None:
     assert new_paths(copy) == ["protocols/roles/second_witness.py"]
 
 
-def test_it_is_planned_run_recorded_verified_attacked_and_resumed(copy: Path) -> None:
-    assert not laws(copy, LAWS, "not nvflare")
+def test_it_is_planned_run_recorded_verified_and_resumed(copy: Path) -> None:
+    assert not laws(copy, LAWS, "not nvflare and not attacks")
 
 
 @pytest.mark.long
-def test_it_runs_over_nvflare(copy: Path) -> None:
-    assert not laws(copy, LAWS, "nvflare")
+def test_it_is_attacked_and_runs_over_nvflare(copy: Path) -> None:
+    assert not laws(copy, LAWS, "nvflare or attacks")
 
 
+@pytest.mark.long  # in the quick suite they are held against the toy of test_maximum.py
 def test_the_house_rules_hold_for_it(copy: Path) -> None:
     done = python(copy, "-m", "scripts.house_rules")
     assert done.returncode == 0, done.stdout
