@@ -42,7 +42,7 @@ BASE: Settings = {
     "data.partition.clients": CLIENTS,
     "evaluation.at": "trained",
 }
-UNSAFE = "ring (UNSAFE)"
+UNSAFE, FRESH = "ring (UNSAFE)", "_fresh"
 GRAPHS: dict[str, Settings] = {
     "complete": {"topology": "complete"},
     "regular 6": {"topology": "regular", "degree": 6},
@@ -52,7 +52,9 @@ GRAPHS: dict[str, Settings] = {
 
 
 def _rows(data: str) -> Iterator[tuple[str, Settings]]:
-    base = {**BASE, "data.name": data}
+    base = {**BASE, "data.name": data.removesuffix(FRESH)}
+    if data.endswith(FRESH):
+        base |= {"model.optimiser": "adamw", "model.keep_moments": False}
     yield "local", {**base, "algorithm.name": "local"}
     yield "fed_avg", {**base, "algorithm.name": "fed_avg"}
     for label, graph in GRAPHS.items():
@@ -61,7 +63,11 @@ def _rows(data: str) -> Iterator[tuple[str, Settings]]:
 
 
 def rows(table: str) -> dict[str, Settings]:
-    """Return a table's rows: label and settings; the table is a data set."""
+    """Return a table's rows: label and settings.
+
+    Args:
+        table: a data set; with ``_fresh`` behind it, the optimiser forgets its moments every round.
+    """
     return dict(_rows(table))
 
 
