@@ -87,6 +87,7 @@ BASES = {
     "NeighbourSumMessage": Disclosure.NEIGHBOUR_SUM,
     "SimilarityMessage": Disclosure.SIMILARITY,
     "MatchMessage": Disclosure.MATCH,
+    "RowSumMessage": Disclosure.ROW_SUM,
     "MixedMessage": Disclosure.MIXED,
     "NoisedMessage": Disclosure.NOISED,
     "SealedMessage": Disclosure.SEALED,
