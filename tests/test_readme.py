@@ -153,7 +153,7 @@ def test_what_the_readme_counts_is_there() -> None:
     published = set(dataset_names()) - mixtures - {"synthetic_banks"}
     assert f"{len(published)} published sets" in table["data"]
     assert all(published_shape(name).records for name in published)
-    assert len(partition_names()) == 15 and "fifteen partitions" in table["data"]
+    assert len(partition_names()) == 16 and "sixteen partitions" in table["data"]
 
 
 EXAMPLES = sorted(f for f in (ROOT / "examples").glob("*.yaml") if "policy" not in f.stem)

@@ -90,6 +90,7 @@ def weights(run):
     return np.concatenate([p.detach().numpy().ravel() for p in run.model().parameters()])
 
 
+@pytest.mark.long
 def test_with_no_row_told_the_model_is_that_of_0_hops(tmp_path):
     """But for how sums are rounded, which depends on the number of the Ask."""
     none = policy("rows_published_policy.yaml", threshold=1_000_000)
@@ -132,6 +133,7 @@ def test_guards_that_protect_nothing_are_refused(rows, why):
         policy("rows_policy.yaml", **rows)
 
 
+@pytest.mark.long
 def test_a15_is_at_chance_on_rows_by_the_rule_and_reads_published_ones(protected, tmp_path):
     exact = policy("rows_published_policy.yaml", threshold=1)
     clear = federation(2, exact, rounds=1).run(tmp_path / "clear")
