@@ -188,7 +188,7 @@ def _collusions(case: Case) -> Iterator[RoleView]:
     elif masked or results:
         who = f"aggregator and {count} clients" if count else "aggregator and one client"
         rest = "" if count else "; the policy assumes that no client colludes"
-        more = results or plan.all_of(Disclosure.MATCH, Step.COMPARE)
+        more = results or plan.all_of(step=Step.COMPARE)
         sums = _COLLUDING if more else f"{_COLLUDING}; {_NOTHING_ELSE}"
         seen = [f"{sums}{rest}"] if masked else []
         seen += [_KEY] if results else []

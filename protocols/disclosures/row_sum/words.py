@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from protocols.disclosures._base.words import Chain, Planned, Words
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.row_sum.guards import Rows
 from protocols.plan.plan import Item
 from protocols.plan.steps import Step
+from protocols.policy.guard import guard_of
 
 MATCHER = (
     "which tags are equal, which tags of a client are nodes and rows, and which node enters which "
@@ -50,6 +52,15 @@ CLEAR = (
     "raw features (A15)"
 )
 
+_PAIRS = {
+    "matcher and both tag servers": "the graph of all nodes by their public numbers",
+    "matcher and one client": "that client's part of the graph, and which of its quota of guesses "
+    "are nodes; guesses of clients add up",
+    "matcher and one tag server": "nothing more than each alone",
+    "aggregator and matcher": "which tags' rows are for whom, and who adds to them; no sum",
+    "all adders of a row but one, and its receiver": "that one's sum, without noise",
+}
+
 
 class RowSumWords(Words):
     """Rows of neighbours' features."""
@@ -59,6 +70,11 @@ class RowSumWords(Words):
     def handed(self, model: bool) -> str:
         """Return what a client is given."""
         return "what other clients' terms of rows that it asked for add up to"
+
+    def together(self, chain: Chain) -> dict[str, str]:
+        """Return who learns what together, where rows are found by tags."""
+        rows = guard_of(chain, Rows)
+        return {} if rows is None or rows.unsafe else _PAIRS
 
     def in_clear(self, item: Item) -> str:
         """Return the warning of rows in clear."""
