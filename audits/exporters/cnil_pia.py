@@ -74,6 +74,12 @@ MEASURES = {
         "carry is read only as means over small groups, or in the form 'published' one by one, "
         "with noise.",
     ),
+    "rows": (
+        "Sums of neighbours found by tags",
+        "Features of nodes that people's edges lead to are read only as sums over several others, "
+        "each in one sum at most; what a sum of few sparse records tells is not bounded. In the "
+        "form 'published' they are read as each client adds them up.",
+    ),
     "ckks": ("Encrypted sums", "Parts are added up encrypted; only totals are opened."),
     "seal": ("Sealed envelopes", "Each message is encrypted to the one party that it is for."),
     "sign": ("Signed envelopes", "Each message is signed by its sender and bound to run and plan."),

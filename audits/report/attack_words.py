@@ -315,6 +315,11 @@ def _likeness(row: AttackRow) -> str:
     return f"Whoever receives {named(row.payload)} can tell which clients {what}"
 
 
+def _solved(row: AttackRow) -> str:
+    seen, _ = _hundred(*_figures(row))
+    return f"A client can solve {named(row.payload)} for {seen} of 100 single nodes of others"
+
+
 def _trapped(row: AttackRow) -> str:
     seen, without = _hundred(*_figures(row))
     who = f"An aggregator that hands out a crafted model ({row.what.partition(':')[0]}) reads"
@@ -339,5 +344,6 @@ _FOUND: dict[str, Callable[[AttackRow], str]] = {
     "A09": _structure,
     "A10": _noise,
     "A13": _likeness,
+    "A15": _solved,
     "A20": _trapped,
 }

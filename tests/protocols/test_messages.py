@@ -86,6 +86,7 @@ BASES = {
     "WeightedSumMessage": Disclosure.WEIGHTED_SUM,
     "SimilarityMessage": Disclosure.SIMILARITY,
     "MatchMessage": Disclosure.MATCH,
+    "RowSumMessage": Disclosure.ROW_SUM,
     "MixedMessage": Disclosure.MIXED,
     "NoisedMessage": Disclosure.NOISED,
     "SealedMessage": Disclosure.SEALED,

@@ -18,6 +18,7 @@ from secure_fgl.catalogue import algorithm_names
 from secure_fgl.federation import Federation
 from tests.laws.runs import config
 from tests.protocols.matched import match_plan, match_policy
+from tests.protocols.rowed import row_plan, row_policy
 from tests.protocols.test_o23_noised import relaying
 from tests.protocols.test_own_noise import SAY
 from tests.protocols.toys import TRAIN, toy_plan
@@ -39,8 +40,9 @@ def plans() -> list[Plan]:
 
 PUBLISHED = match_policy(form="published")
 MATCHED = [match_plan(match_policy()), match_plan(PUBLISHED, places=400)]
+ROWED = row_plan(row_policy())
 RELAYED = toy_plan(SAY, relaying(alone="sqkr"), bfv=None)  # noised messages, which no preset relays
-ITEMS = [item for plan in [*plans(), *MATCHED, RELAYED] for item in plan.items]
+ITEMS = [item for plan in [*plans(), *MATCHED, ROWED, RELAYED] for item in plan.items]
 ROLES = {str(role): session for role, session in ((r, session_of(r)) for r in Role)}
 
 

@@ -32,6 +32,7 @@ DISJOINT = [
     ("metis_disjoint", "node", 5, {}),
     ("iid_nodes", "node", 7, {}),
     ("dirichlet_label", "node", 5, {}),
+    ("dirichlet_linked", "node", 5, {}),
     ("dirichlet_label", "graph", 4, {"beta": 2.0}),
     ("dirichlet_count", "graph", 8, {}),
     ("graphs_one_dataset", "graph", 7, {}),

@@ -302,3 +302,15 @@ def test_without_a_global_test_and_under_other_rules_there_is_no_such_graph():
     for name, chosen in (("label_skew_major", options), ("iid_nodes", {})):
         assert all(part.common is None for part in share(whole, name, 3, **chosen)[1])
     assert gives_test("label_skew_major") and not gives_test("iid_nodes")
+
+
+def test_linked_clients_know_both_ends_of_every_edge_between_them_and_no_other():
+    whole = node_data()
+    parts = share(whole, "dirichlet_linked", 4, beta=1.0)[1]
+    crossing = [(part.nodes[a], b) for part in parts for a, b in part.beyond.T.tolist()]
+    inside = sum(part.edges.shape[1] for part in parts)
+    assert len(crossing) == 2 * (whole.edges.shape[1] - inside) > 0
+    known = {tuple(sorted(map(int, edge))) for edge in whole.edges.T}
+    assert {tuple(sorted(map(int, edge))) for edge in crossing} <= known
+    assert not any(np.isin(part.beyond[1], part.nodes).any() for part in parts)
+    assert all(part.beyond is None for part in share(whole, "dirichlet_label", 4)[1])

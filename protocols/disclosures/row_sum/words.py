@@ -62,6 +62,18 @@ _PAIRS = {
 }
 
 
+_PAIRS = {
+    "matcher, of rows": MATCHER,
+    "matcher and one client, of rows": "that client's part of the graph by number; one quota of "
+    "guesses at other nodes",
+    "matcher and one tag server, of rows": "nothing more",
+    "matcher and both tag servers, of rows": "EVERY edge between clients, by public numbers",
+    "aggregator and matcher, of rows": "which tags' rows are for whom; no sum",
+    "aggregator and a receiver of rows": "that receiver's rows",
+    "a receiver of a row and all who add to it but one": "that one's sum",
+}
+
+
 class RowSumWords(Words):
     """Rows of neighbours' features."""
 
@@ -86,6 +98,11 @@ class RowSumWords(Words):
         if not any(item.step is Step.COMPARE for item in rows):
             return []
         return [TOGETHER, WHOLE, AGAIN]
+
+    def together(self, chain: Chain) -> dict[str, str]:
+        """Return who sees what together, where rows are found by tags (O24)."""
+        rows = guard_of(chain, Rows)
+        return {} if rows is None or rows.unsafe else dict(_PAIRS)
 
     def learns(self, chain: Chain, network: str) -> dict[str, str]:
         """Return, per role, what a message in clear tells it."""
