@@ -303,6 +303,8 @@ def _known(plan: Plan, egress: Sequence[Egress], *, noised: bool) -> Iterator[st
         yield "the matcher reads every item of every client"
     if any(words.reads(row.protection) for row in egress):
         yield "clients read single vectors of others, clipped and noised"
+    if Disclosure.ROW_SUM in kept:
+        yield "clients read exact sums of a few others' records, rows of neighbours"
     if Disclosure.MIXED in kept:
         yield "the aggregator reads mixtures of every client's records"
     if Disclosure.NEIGHBOUR_SUM in kept:
