@@ -68,6 +68,15 @@ class Case:
         made.__dict__.update({name: self.__dict__[name] for name in _READ & set(self.__dict__)})
         return made
 
+    def with_files(self, view: RunView) -> Case:
+        """Return the case of a later look at the run; what is of the same bytes stays read."""
+        made = Case(view)
+        for name, files in _MADE_OF.items():
+            same = all(getattr(view, file) == getattr(self.view, file) for file in files)
+            if same and name in self.__dict__:
+                made.__dict__[name] = self.__dict__[name]
+        return made
+
     @cached_property
     def plan(self) -> Plan:
         """The plan."""
@@ -115,6 +124,17 @@ class Case:
         """The lines of ``metrics.jsonl``."""
         return read_metrics(self.view.metrics_text)
 
+
+_MADE_OF = {
+    "plan": ("plan_text",),
+    "plan_digest": ("plan_text",),
+    "policy": ("policy_text",),
+    "roster_file": ("roster_text",),
+    "metrics": ("metrics_text",),
+    "ledger_index": ("plan_text", "ledgers"),
+    "exchanges": ("plan_text", "policy_text", "roster_text", "ledgers"),
+}
+"""Of which files of a view that which is costly to read is made."""
 
 _READ = {n for n, found in vars(Case).items() if isinstance(found, cached_property)}
 

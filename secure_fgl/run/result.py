@@ -71,6 +71,9 @@ class Prepared(Protocol):
 
 def finish(prepared: Prepared, folder: RunFolder, outcome: Outcome) -> Run:
     """Write the result and the report; references come last, as they may fail."""
+    from audits.evidence.steps import Case, run_checks
+    from audits.evidence.verify import CHECKS
+
     tracked, meter = outcome.tracked, outcome.meter
     final = arrays_of(tracked.state)
     peak = max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, outcome.peak)
@@ -102,7 +105,8 @@ def finish(prepared: Prepared, folder: RunFolder, outcome: Outcome) -> Run:
         result["profile"] = outcome.profile
     folder.document("result.json", {**result, "verdict": NOT_JUDGED})
     run = Run(folder.path)
-    result["verdict"] = run.verify().verdict
+    judged = Case(run.view())
+    result["verdict"] = run_checks(judged, CHECKS).verdict
     bystander = Bystander(prepared.task, prepared.sites, prepared.whole, prepared.config)
     seen = bystander.references()
     if not tracked.scores and (model := released(tracked.state)) is not None:
@@ -110,7 +114,7 @@ def finish(prepared: Prepared, folder: RunFolder, outcome: Outcome) -> Run:
     result["references"] = seen
     result["stood"] = bystander.stood(outcome.after, lambda place: prepared.metrics(tracked, place))
     folder.document("result.json", result)
-    run.report(FORMATS)
+    run.report(FORMATS, after=judged)
     return run
 
 

@@ -19,7 +19,7 @@ from secure_fgl.store.files import FILE_LIMIT, Folder, is_temporary, replace
 if TYPE_CHECKING:
     import torch
 
-    from audits.evidence.steps import Verification
+    from audits.evidence.steps import Case, Verification
     from secure_fgl.store.client_models import ClientModels, Opened
     from secure_fgl.store.trained_model import TrainedModel
 
@@ -204,21 +204,31 @@ class Run:
         """
         return self.trained(site).module
 
-    def report(self, formats: Sequence[str] = FORMATS, out: str | Path | None = None) -> list[Path]:
+    def report(
+        self,
+        formats: Sequence[str] = FORMATS,
+        out: str | Path | None = None,
+        *,
+        after: Case | None = None,
+    ) -> list[Path]:
         """Render the leakage report and return the files written.
 
         Args:
             formats: of html, json, md, csv.
             out: folder; by default ``report/`` in the run folder.
+            after: an earlier look at the run; files that did not change are not read twice.
 
         Raises:
             EvidenceError: the run's documents cannot be read.
             UsageError: the files cannot be written.
         """
+        from audits.evidence.steps import Case
         from audits.formats import render
-        from audits.report.build import build_report
+        from audits.report.build import report_of
 
-        files = render(build_report(self.view()), formats)
+        view = self.view()
+        case = Case(view) if after is None else after.with_files(view)
+        files = render(report_of(case), formats)
         return self.write_report(files, Path(out) if out is not None else None)
 
     def write_report(self, files: Mapping[str, bytes], out: Path | None = None) -> list[Path]:

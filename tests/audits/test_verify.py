@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from audits.checks.documents import OTHER_PLAN
-from audits.evidence.steps import SELF_CONSISTENT, WITNESSED, Status
+from audits.evidence.steps import SELF_CONSISTENT, WITNESSED, Case, Status, run_checks
 from audits.evidence.verify import CHECKS, verify
 from tests.audits.forging import sign
 from tests.audits.toy_run import maskless, run_toy
@@ -43,6 +43,26 @@ def test_an_honest_run_passes_every_step_in_order(view):
     left = {s.name for s in found.steps if s.status is not Status.OK}
     assert left == {"captured", "heads"}  # a view in memory has no captured files
     assert found.ok
+
+
+def test_a_later_look_reads_again_what_changed_and_nothing_else(view):
+    case = Case(view)
+    assert run_checks(case, CHECKS).ok
+    costly = {"plan", "plan_digest", "policy", "roster_file", "metrics", "ledger_index"}
+    for changed, anew in (
+        ({}, set()),
+        ({"result_text": b"{}"}, set()),
+        ({"ledgers": {**view.ledgers, CLIENT: b"{}\n"}}, {"ledger_index", "exchanges"}),
+        ({"roster_text": b"{}"}, {"roster_file", "exchanges"}),
+        ({"policy_text": b"{}"}, {"policy", "exchanges"}),
+        ({"metrics_text": b"x"}, {"metrics"}),
+        ({"plan_text": b"{}"}, {"plan", "plan_digest", "ledger_index", "exchanges"}),
+    ):
+        later = case.with_files(replace(view, **changed))
+        kept = {n: v for n, v in vars(later).items() if n != "view"}
+        assert all(value is getattr(case, name) for name, value in kept.items())
+        assert set(kept) == (costly | {"exchanges"}) - anew
+        assert run_checks(later, CHECKS) == verify(later.view)
 
 
 def test_without_heads_held_by_others_it_is_self_consistent_only(view):
