@@ -54,11 +54,11 @@ CLEAR = (
 
 _PAIRS = {
     "matcher, of rows": MATCHER,
-    "matcher and one client, of rows": "that client's part of the graph by number, and which of "
-    "its quota of guesses are nodes; guesses of clients add up",
+    "matcher and one client, of rows": "that client's part of the graph by number; one quota of "
+    "guesses at other nodes; guesses of clients add up",
     "matcher and one tag server, of rows": "nothing more",
     "matcher and both tag servers, of rows": "EVERY edge between clients, by public numbers",
-    "aggregator and matcher, of rows": "which tags' rows are for whom, and who adds; no sum",
+    "aggregator and matcher, of rows": "which tags' rows are for whom; no sum",
     "aggregator and a receiver of rows": "that receiver's rows",
     "a receiver of a row and all who add to it but one": "that one's sum",
 }
