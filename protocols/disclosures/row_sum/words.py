@@ -53,19 +53,9 @@ CLEAR = (
 )
 
 _PAIRS = {
-    "matcher and both tag servers": "the graph of all nodes by their public numbers",
-    "matcher and one client": "that client's part of the graph, and which of its quota of guesses "
-    "are nodes; guesses of clients add up",
-    "matcher and one tag server": "nothing more than each alone",
-    "aggregator and matcher": "which tags' rows are for whom, and who adds to them; no sum",
-    "all adders of a row but one, and its receiver": "that one's sum, without noise",
-}
-
-
-_PAIRS = {
     "matcher, of rows": MATCHER,
     "matcher and one client, of rows": "that client's part of the graph by number; one quota of "
-    "guesses at other nodes",
+    "guesses at other nodes; guesses of clients add up",
     "matcher and one tag server, of rows": "nothing more",
     "matcher and both tag servers, of rows": "EVERY edge between clients, by public numbers",
     "aggregator and matcher, of rows": "which tags' rows are for whom; no sum",
@@ -82,11 +72,6 @@ class RowSumWords(Words):
     def handed(self, model: bool) -> str:
         """Return what a client is given."""
         return "what other clients' terms of rows that it asked for add up to"
-
-    def together(self, chain: Chain) -> dict[str, str]:
-        """Return who learns what together, where rows are found by tags."""
-        rows = guard_of(chain, Rows)
-        return {} if rows is None or rows.unsafe else _PAIRS
 
     def in_clear(self, item: Item) -> str:
         """Return the warning of rows in clear."""
