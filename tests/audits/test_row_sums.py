@@ -107,10 +107,10 @@ def test_a_client_that_vanishes_is_explained(step: str) -> None:
 def test_the_report_says_who_reads_what_of_rows(honest: Toy) -> None:
     report = build_report(honest.view())
     views = {view.viewer: " ".join(view.sees) for view in report.views}
-    assert "by their public numbers" in views["matcher and both tag servers"]
-    assert "quota of guesses" in views["matcher and one client"]
-    assert "no sum" in views["aggregator and matcher"]
-    assert views["all adders of a row but one, and its receiver"].startswith("that one's sum")
+    assert "by public numbers" in views["matcher and both tag servers, of rows"]
+    assert "quota of guesses" in views["matcher and one client, of rows"]
+    assert "no sum" in views["aggregator and matcher, of rows"]
+    assert views["a receiver of a row and all who add to it but one"].startswith("that one's sum")
     assert "nothing else of a single client" not in views["aggregator and one client"]
     (known,) = [line.answer for line in report.verdict_strip if "singled out" in line.question]
     assert "clients read exact sums of a few others' records" in known
