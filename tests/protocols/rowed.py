@@ -88,7 +88,9 @@ def row_policy(**facts: Any) -> PrivacyPolicy:
     """Return a policy under which rows are added up; `facts`: of the guard, and `colluders`."""
     document = PrivacyPolicy.preset("masks").document()
     more = {k: facts.pop(k) for k in ("colluders", "minimum_cohort") if k in facts}
-    guard = Rows(**{"cap": CAP, "canaries": 3, "links": 256, "rows": PLACES, **facts})
+    guard = Rows(
+        **{"cap": CAP, "canaries": 3, "links": 256, "rows": PLACES, "accept_sums": True, **facts}
+    )
     chain = (Clip(bound=BOUND), Quantise(bits=BITS), guard, Seal())
     rules = {**document["rules"], "ROW_SUM": [g.model_dump() for g in chain]}
     changed = {"name": "rows", "rules": rules, "capture": None, **more}

@@ -108,6 +108,9 @@ def test_presets_and_small_cohorts_are_refused_at_plan_time():
             federation(2, PrivacyPolicy.preset(name)).plan()
     with pytest.raises((PolicyError, NotAdmitted)):
         federation(2, policy("rows_policy.yaml", **SMALL), clients=3).plan()
+    with pytest.raises(NotAdmitted) as refused:
+        federation(2, policy("rows_policy.yaml", **SMALL, accept_sums=False)).plan()
+    assert "can be parted (A15)" in str(refused.value.why)
     plan = federation(0, PrivacyPolicy.preset("masks")).plan()
     assert not any("ROW_SUM" in item.id for item in plan.items)
 

@@ -24,6 +24,8 @@ class Rows(Guard):
         canaries: copies of the public text in a client's batch.
         links: terms that a client names at most, one a node and row: a power of two (O28).
         rows: rows that a client is told, and adds to, at most: a power of two (O28).
+        accept_sums: let rows be told without noise. A sum of a few sparse records, such as bags of
+            words, can be parted by itself (A15); of dense features nothing of the kind is known.
     """
 
     takes: ClassVar[tuple[ValueStage, ...]] = (ValueStage.VALUE, ValueStage.INTEGER)
@@ -35,6 +37,7 @@ class Rows(Guard):
     canaries: int = Field(default=8, ge=2, le=64, strict=True)
     links: int = Field(default=8192, ge=8, le=65536, strict=True)
     rows: int = Field(default=256, ge=1, le=4096, strict=True)
+    accept_sums: bool = False
 
     @property
     def unsafe(self) -> bool:

@@ -59,6 +59,12 @@ class RowSumRules(Rules):
             return None
         rows = guard_of(policy.rules.get(Disclosure.ROW_SUM, ()), RowsGuard)
         tagged = rows is not None and not rows.unsafe
+        if rows is not None and tagged and not rows.accept_sums:
+            return (
+                "rows would be told without noise, and a sum of a few sparse records can be parted "
+                "(A15); noise is not built yet: take hops: 0, or accept_sums: true of the guard "
+                "'rows' where the data owners accept that"
+            )
         if tagged is (issubclass(kind, RowSumMessage) and kind.by_tags):
             return None
         how = "by tags" if tagged else "in clear"
