@@ -77,7 +77,7 @@ def uniform(values):
 
 def test_o1_the_aggregator_sees_uniform_words_of_each_client_and_of_each_total(caught):
     each, totals = [], []
-    for _ in range(6):
+    for _ in range(4):
         caught.clear()
         world = rowed().start()
         row_round(world)
