@@ -166,7 +166,7 @@ def _collusions(case: Case) -> Iterator[RoleView]:
     masked, keyed = sums_masked(plan.items), plan.all_of(Disclosure.SUM, Step.OPEN)
     unsafe = any(words.in_clear(item.guards) for item in plan.items)
     results = {item.part for item in plan.all_of(step=Step.OPEN)} & set(EVALUATED)
-    yield from _with_the_authority(case, results, masked=masked, keyed=bool(keyed))
+    yield from _with_the_authority(case, results, masked=bool(masked), keyed=bool(keyed))
     relayed = [item for item in case.plan.items if words.relayed(item.guards)]
     if relayed:
         kinds = tuple(dict.fromkeys(words.mixed(item.guards) for item in relayed))
