@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 _KNOWN = (
-    "give A01 to A14 or an attack's name, P01 to P21, a finding's rule, a verdict, a step of audit "
+    "give A01 to A15 or an attack's name, P01 to P21, a finding's rule, a verdict, a step of audit "
     "verify, a column of a table such as prior, or: exit codes"
 )
 

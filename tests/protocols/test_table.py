@@ -53,6 +53,7 @@ WORK = {
     ("totals", IDLE): {"catching up"},
     ("unlinking", IDLE): {"relaying"},
     ("matching", IDLE): {"matching"},
+    ("rowmatching", IDLE): {"matching"},
     ("results", IDLE): {"witnessing", "revealing"},
     ("results", "witnessing"): {"revealing"},
     ("sums", IDLE): {"voting", "serving", "opening"},
