@@ -84,6 +84,6 @@ def test_a_client_that_was_in_no_round_is_scored_as_nobody_and_ends_no_run() -> 
     form = next(form for form in forms if form.name.endswith("_scored_once"))
     exchange = form.exchanges[-1]
     (kind,) = exchange.given
-    said = exchange.answer(SimpleNamespace(memory={}), kind(best=0, number=1))
+    said = exchange.answer(SimpleNamespace(memory={}), kind())
     assert type(said) is task.scoring.kind
     assert not any(np.any(value) for value in values(said).values())
