@@ -188,7 +188,7 @@ def test_every_refusal_code_is_named():
         ("not applicable", ["NOT_APPLICABLE"]),
         ("ERROR_A05", ["ERROR", "A05"]),
         ("label_count", ["A04"]),
-        ("A15", []),
+        ("A16", []),
         ("", []),
     ],
 )
