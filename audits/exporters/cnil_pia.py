@@ -39,11 +39,6 @@ MEASURES = {
         "Each client reads the sum of its neighbours' models alone, under masks that nobody can "
         "rebuild; a sum that lacks one of them is not opened.",
     ),
-    "rows": (
-        "Sums of neighbours' features",
-        "A client is told sums of other clients' features over so many clients at least, and each "
-        "record enters one of them at most.",
-    ),
     "he": ("Encrypted sums", "Parts are added up encrypted; only totals are opened."),
     "normalise": ("Directions only", "Vectors are brought to length 1 before they are compared."),
     "cosine": (
