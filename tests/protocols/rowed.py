@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
+from protocols.disclosures.row_sum import aggregator
 from protocols.disclosures.row_sum.guards import Rows
+from protocols.disclosures.row_sum.protocol.wire import cut_slots
 from protocols.forms import Algorithm, Exchange, Form
 from protocols.messages import (
     Matrix,
@@ -82,6 +85,18 @@ ADDING = Form(
         Exchange("rest", (Go,), (Change,), rest),
     ),
 )
+
+
+def watch_cuts(monkeypatch: pytest.MonkeyPatch) -> list[dict[Any, Any]]:
+    """Return what the aggregator will have cut out of clients' slots: words by label and so on."""
+    found: list[dict[Any, Any]] = []
+
+    def cutting(data: bytes, run: Any) -> dict[Any, Any]:
+        found.append(cut_slots(data, run))
+        return found[-1]
+
+    monkeypatch.setattr(aggregator, "cut_slots", cutting)
+    return found
 
 
 def row_policy(**facts: Any) -> PrivacyPolicy:

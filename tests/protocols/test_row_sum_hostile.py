@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from protocols.disclosures.row_sum import aggregator
 from protocols.disclosures.row_sum import matcher as matching
 from protocols.disclosures.row_sum.guards import Rows
 from protocols.disclosures.row_sum.protocol import wire
 from protocols.disclosures.row_sum.protocol.assignment import Getting, Offer, confirmed
-from protocols.disclosures.row_sum.protocol.wire import cut_slots
 from protocols.disclosures.row_sum.run import held
 from protocols.errors import NotInPlan, Refused, UnfitMessage
 from protocols.wire.codec import encode
@@ -26,22 +24,15 @@ from tests.protocols.rowed import (
     row_round,
     rowed,
     same,
+    watch_cuts,
 )
 from tests.protocols.wire import World
 
 
 @pytest.fixture
 def caught(monkeypatch):
-    """Collect the labels, receivers and adders that the aggregator sees."""
-    found = set()
-
-    def cutting(data, run):
-        cut = cut_slots(data, run)
-        found.update(cut)
-        return cut
-
-    monkeypatch.setattr(aggregator, "cut_slots", cutting)
-    return found
+    """Collect what the aggregator sees, by label, receiver and adders."""
+    return watch_cuts(monkeypatch)
 
 
 def read_labels(world, client, caught):
@@ -63,7 +54,8 @@ def guessing(caught):
     spy.links, spy.wanted = np.zeros((2, 0), dtype=np.int64), np.arange(6 * EACH)
     row_round(world.start())
     assert caught
-    return read_labels(world, "client-6", {key for key in caught if key[1] != "client-6"})
+    keys = {key for cut in caught for key in cut if key[1] != "client-6"}
+    return read_labels(world, "client-6", keys)
 
 
 def test_o24_the_aggregator_with_a_client_tries_no_tags_on_labels(caught):

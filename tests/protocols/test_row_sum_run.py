@@ -11,7 +11,6 @@ from scipy import stats
 from protocols.disclosures.row_sum import matcher as matching
 from protocols.disclosures.row_sum.protocol import client as side
 from protocols.disclosures.row_sum.protocol.assignment import Orders, assigned, orders
-from protocols.disclosures.row_sum.protocol.wire import cut_slots
 from protocols.disclosures.row_sum.run import held, needed_run
 from protocols.errors import BadEnvelope, NotInPlan, Refused, Replay
 from protocols.plan.steps import Step
@@ -25,6 +24,7 @@ from tests.protocols.rowed import (
     row_round,
     rowed,
     same,
+    watch_cuts,
 )
 from tests.protocols.test_results_resume import Killed
 
@@ -32,17 +32,7 @@ from tests.protocols.test_results_resume import Killed
 @pytest.fixture
 def caught(monkeypatch):
     """Collect what the aggregator cuts out of clients' slots."""
-    from protocols.disclosures.row_sum import aggregator
-
-    found = []
-
-    def cutting(data, run):
-        cut = cut_slots(data, run)
-        found.append(cut)
-        return cut
-
-    monkeypatch.setattr(aggregator, "cut_slots", cutting)
-    return found
+    return watch_cuts(monkeypatch)
 
 
 def test_receivers_read_exact_sums_of_enough_others():
