@@ -240,10 +240,12 @@ def fed_gcn(
     Raises:
         ValueError: an option is out of range, or the model is another one.
     """
-    if hops not in (0, 1, 2) or block < 1 or (hops and nodes < 1):
+    if hops not in (0, 1, 2) or block < 1:
+        raise ValueError(f"hops = {hops} is 0, 1 or 2, and block = {block} is 1 or more")
+    if hops and nodes < 1:
         raise ValueError(
-            "needed are hops 0, 1 or 2, block >= 1, and with hops nodes: how many public numbers "
-            "of nodes there are"
+            "with hops it must be told how many nodes the whole graph has, as a plan looks at no "
+            "data: set the option nodes (Cora: 2708)"
         )
     plain = fed_avg(task, epochs=epochs)
     if not hops:
