@@ -9,14 +9,16 @@ As benchmarks/personalised.py. Tables:
   `half` is FedAvg on as many labels as GraphFL's support half has, which is what the source
   document compares with;
 * domains: its Table 2, Algorithm 2 beside FedAvg and transfer learning (`ahead: 0`), 2, 6 and 10
-  labels of each class;
+  labels of each class; domains_cs: the same on Coauthor CS, three new classes, 2 and 10 labels;
+* asked: Algorithm 1 with 5 and 25 of 50 clients a round (`labels` has 10), its figure 3;
+* overlap: Algorithm 1 and FedAvg on windows of Coauthor CS that overlap, SGC, its figure 4;
 * pseudo: its Table 3, the share of pseudo-labels that are right, at 5, 10, 15 and 20 per class.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,16 +81,38 @@ def _ways(model: str) -> Iterator[tuple[str, Settings]]:
     yield "local", {**trained, "algorithm.name": "local", "algorithm.rounds": 5}
 
 
-def _domains() -> Iterator[tuple[str, Settings]]:
-    for data in DATA:
+def _domains(
+    names: Sequence[str] = DATA, numbers: Sequence[int] = LABELS, new: int = 2
+) -> Iterator[tuple[str, Settings]]:
+    for data in names:
         for model in MODELS:
-            for labels in LABELS:
-                options = {"new_classes": 2, "per_class": labels}
+            for labels in numbers:
+                options = {"new_classes": new, "per_class": labels}
                 place = {"data.name": data, "model.name": model, "data.partition.options": options}
                 for row, own in (("graph_fl", {}), ("FL + TL", {"ahead": 0.0})):
                     chosen = {"graph_fl_domain": {"meta_lr": 0.2, **FIFTH, **own}}
                     more = {"algorithm.name": "graph_fl_domain", "algorithm.options": chosen}
                     yield f"{data} {model} {labels} {row}", {**NEW, **place, **more}
+
+
+def _asked() -> Iterator[tuple[str, Settings]]:
+    for model in MODELS:
+        ((_, ours), *_) = _ways(model)
+        for asked in (5, 25):
+            options = {"graph_fl": {**ours["algorithm.options"]["graph_fl"], "asked": asked}}
+            place = {"data.name": "cora", "model.name": model}
+            row = f"cora {model} graph_fl asked {asked}"
+            yield row, {**FEW, **place, **ours, "algorithm.options": options}
+
+
+def _overlap() -> Iterator[tuple[str, Settings]]:
+    windows: Settings = {**FEW, "data.name": "coauthor_cs", "model.name": "sgc"}
+    windows["data.partition.name"] = "few_shot_overlap"
+    for overlap in (0.0, 0.3, 0.6, 0.9):
+        options = {"data.partition.options": {"overlap": overlap}}
+        for row, more in _ways("sgc"):
+            if row in ("graph_fl", "fed_avg"):
+                yield f"coauthor_cs sgc {row} overlap {overlap}", {**windows, **options, **more}
 
 
 def _pseudo() -> Iterator[tuple[str, Settings]]:
@@ -125,7 +149,16 @@ def measured(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
 
 def rows(table: str) -> dict[str, Settings]:
     """Return a table's rows: label and settings."""
-    return dict({"labels": _labels, "domains": _domains, "pseudo": _pseudo}[table]())
+    if table == "domains_cs":
+        return dict(_domains(["coauthor_cs"], [2, 10], 3))
+    tables = {
+        "labels": _labels,
+        "domains": _domains,
+        "asked": _asked,
+        "overlap": _overlap,
+        "pseudo": _pseudo,
+    }
+    return dict(tables[table]())
 
 
 if __name__ == "__main__":

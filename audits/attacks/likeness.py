@@ -3,12 +3,15 @@
 **Who attacks, and what he knows.** The aggregator or the key authority, who follow the protocol and
 keep the matrix of cosines that every Ask opens. In the second question he also knows the data that
 the clients hold, as far as it is compared here, and not whose is whose. Beside it he knows each
-client's number of training records to the next power of two, which no message of ours tells.
+client's number of training records to the next power of two, which no message of ours tells. In the
+third question he works with as many clients as the policy assumes to collude, one at least.
 
 **How.** The cosines of two clients are averaged over all captured rounds. Two who were never
 compared were in different clusters, and count as least alike. First question: the larger the mean,
 the more alike the data. Second question: of all ways to give the known data to the clients he takes
 that whose likenesses agree best with the matrix, rank by rank (a quadratic assignment).
+Third question: the clients that work with him send vectors of their choice in the place of their
+own, orthogonal to what they expect, so each cosine with them is a coordinate of somebody's vector.
 
 **What the truth is.** How alike the label histograms of two clients' training records are: 1 minus
 their total variation. Where the clients' graphs are of several data sets, whose classes cannot be
@@ -17,17 +20,21 @@ compared: how near they are in size and number of edges of graphs, and in the ba
 **What the number means.** First: of two other clients, one with data more like this client's, how
 often the attack names the right one; 0.5 is guessing. That is (1 + Kendall's tau) / 2, tau the rank
 correlation of the matrix's rows with the truth. Second: the share of clients to which he gives
-their own data; 1/K is guessing.
+their own data; 1/K is guessing. Third: which share (of the squared length) of what sets a client's
+vector apart from the attackers' own is read in one comparison. m attackers read about m of d - 1
+parts of d numbers: a quarter where GCFL+ compares sequences of five, next to nothing of a model.
 
 **Controls.** Prior: the same with the records' numbers in place of cosines, or a guess. Raw: the
 exact cosines, computed again and not rounded. Null: the matrix under other names, drawn at random.
+Third: what they expect, which reads nothing; exact coordinates; coordinates of random sign.
 
-**What it cannot show.** Likeness of another kind, in features or links. The path of one client over
-rounds: under `correlation` GCFL+'s matrices fix all sequences up to one rotation, by arithmetic
-(ADR 0044). What a client that chooses its vector reads of the others. Where the vectors themselves
-left in clear they tell far more than their cosines, and here only the cosines are looked at.
+**What it cannot show.** Likeness of another kind, in features or links. What several comparisons
+tell together: of other directions each, they read other parts of vectors that stay alike, and under
+`correlation` GCFL+'s matrices fix all sequences up to one rotation, by arithmetic (ADR 0044). Where
+the vectors themselves left in clear they tell far more than their cosines, and here only the
+cosines are looked at.
 
-Sources: AUDITS.md A.2 and B (P15); Xie et al., NeurIPS 2021, for clusters by data set. The two
+Sources: AUDITS.md A.2 and B (P15); Xie et al., NeurIPS 2021, for clusters by data set. The three
 questions are this project's own.
 """
 
@@ -39,6 +46,7 @@ from math import ceil
 
 import numpy as np
 
+from audits.attacks._methods.coordinates import read
 from audits.attacks._methods.likeness import FEWEST, closer, matched, triplets
 from audits.attacks._methods.statistics import best_known
 from audits.attacks._shared.compared import Compared
@@ -47,7 +55,7 @@ from audits.attacks._shared.payloads import sent
 from audits.attacks._shared.rules import Rule
 from audits.attacks._shared.samples import Findings, NotApplicable, Samples
 
-__all__ = ["ATTACK", "CLOSER", "OWNERS", "Likeness"]
+__all__ = ["ATTACK", "CLOSER", "OWNERS", "READ", "Likeness"]
 
 CLOSER = Rule(
     "share right: which of two has data more like a client's",
@@ -64,8 +72,17 @@ OWNERS = Rule(
     null_side="above",
     also=("P14",),
 )
+READ = Rule(
+    "share of what sets a client's vector apart that is read",
+    margin=0.05,
+    gate=0.15,
+    chance=0.0,
+    null_side="above",
+    also=("P14",),
+)
 _MOST = {"quick": 40, "default": 80}  # clients that are looked at, drawn at random
 _NAMINGS = 48  # of the null control
+_DRAWS = 8  # of attackers and directions
 _WHAT = {CLOSER: "who holds like data", OWNERS: "whose data is whose"}
 _CLEAR = " (of vectors in clear, their cosines alone)"
 
@@ -83,7 +100,7 @@ class Likeness:
     metric: str = CLOSER.metric
     margin: float = CLOSER.margin
     gate: float = CLOSER.gate
-    rules: tuple[Rule, ...] = (CLOSER, OWNERS)
+    rules: tuple[Rule, ...] = (CLOSER, OWNERS, READ)
     needs_capture: bool = False
 
     def run(self, material: Material, rng: np.random.Generator, profile: str) -> Findings:
@@ -98,7 +115,9 @@ class Likeness:
         given = _chosen(given, _MOST.get(profile, _MOST["quick"]), rng)
         if why := _nothing(given):
             return Findings((NotApplicable(why, payload=given.payload, arises=True),))
-        return Findings(tuple(_row(given, rule, rng) for rule in self.rules))
+        rows = [_row(given, rule, rng) for rule in (CLOSER, OWNERS)]
+        attackers = max(1, material.case.policy.colluders)
+        return Findings((*rows, _coordinates(given, attackers, rng)))
 
 
 def _nothing(given: Compared) -> str:
@@ -128,7 +147,7 @@ def _chosen(given: Compared, most: int, rng: np.random.Generator) -> Compared:
     for one in given.matrices:
         (here,) = np.nonzero(place[one.places] >= 0)
         pair = np.ix_(here, here)
-        parts = place[one.places[here]], one.seen[pair], one.raw[pair]
+        parts = place[one.places[here]], one.seen[pair], one.raw[pair], one.vectors[here]
         matrices.append(type(one)(one.round, *parts))
     return Compared(
         payload=given.payload,
@@ -166,6 +185,46 @@ def _row(given: Compared, rule: Rule, rng: np.random.Generator) -> Samples:
         positives=triplets(alike) if rule is CLOSER else count,
         note=_decides(raw - prior, rule.gate),
         **{**rule.given(), "chance": blind},
+    )
+
+
+def _coordinates(given: Compared, attackers: int, rng: np.random.Generator) -> Samples:
+    """Return the third question: a client's mean over the comparisons that it was in."""
+
+    def score(*, exact: bool = False, mirror: bool = False) -> Array:
+        total, often = np.zeros(len(given.clients)), np.zeros(len(given.clients))
+        for one in given.matrices:
+            if len(one.places) <= attackers + 1:
+                continue
+            off = (
+                np.zeros(1) if exact else (one.seen - one.raw)[np.triu_indices(len(one.places), 1)]
+            )
+            for _ in range(_DRAWS):
+                total[one.places] += read(one.vectors, attackers, off, rng, mirror=mirror)
+                often[one.places] += 1
+        found: Array = total / np.maximum(often, 1)
+        return found
+
+    raw, nothing = score(exact=True), np.zeros(len(given.clients))
+    numbers = given.matrices[0].vectors.shape[1]
+    many = (
+        f"{attackers} clients that choose theirs"
+        if attackers > 1
+        else "a client that chooses its own"
+    )
+    return Samples(
+        payload=given.payload,
+        what=f"{numbers} numbers, by {many}{_CLEAR if given.payload != 'P15' else ''}",
+        units=given.clients,
+        rounds=tuple(sorted({one.round for one in given.matrices})),
+        prior=nothing,
+        raw=raw,
+        null=score(mirror=True),
+        protected=score(),
+        positives=len(given.clients),
+        note=_decides(raw, READ.gate),
+        bounds=(-3.0, 1.0),
+        **READ.given(),
     )
 
 

@@ -25,7 +25,7 @@ _TOPICS = {
     "A06": "it can be told which records are in a mixture",
     "A09": "one client can be singled out by adding and subtracting totals",
     "A10": "the noise delivers the privacy that is claimed for it",
-    "A13": "it can be told which clients hold like data, or which holds which",
+    "A13": "it can be told which clients hold like data, which holds which, or what was compared",
     "A14": "gradients for a client's generator name the records that they were held against",
     "A15": "rows of neighbours' features can be solved for single nodes",
     "A20": "a model that the aggregator crafted brings single records back",
@@ -55,7 +55,9 @@ _ESTIMATES = {
     "follow exactly from the mixed labels.",
     "A13": "Share right: of two other clients, how often the one with data more like a client's is "
     "named; 0.5 is a coin. Share of clients: to how many of K their own data is given by who has "
-    "the data of all; 1/K is a guess. Prior: who knows roughly how many records each has.",
+    "the data of all; 1/K is a guess. Prior: who knows roughly how many records each has. Share of "
+    "what sets a client's vector apart: what is read in one comparison by clients that send chosen "
+    "vectors and work with the aggregator; 0 is nothing, 1 all of it.",
     "A14": "Share right: for how many of the rows that a generator drew the record behind it is "
     "named, of all that clients hold; one over their number is a guess. Prior: who names the "
     "record nearest to what was drawn, without any message.",
@@ -290,6 +292,11 @@ def _turned(row: AttackRow) -> str:
 
 def _likeness(row: AttackRow) -> str:
     seen, without = _hundred(*_figures(row))
+    if row.metric.startswith("share of what"):
+        return (
+            f"Clients that send chosen vectors, and work with who receives {named(row.payload)}, "
+            f"read {seen} of 100 parts of what sets another client's vector apart"
+        )
     one, other = "like data: right in {} of 100 cases", "which data, if all is known: {} of 100"
     what = f"hold {other if row.metric.startswith('share of clients') else one}"
     what = f"{what.format(seen)}, against {without} without them"

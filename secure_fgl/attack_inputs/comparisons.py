@@ -14,6 +14,7 @@ import numpy as np
 from algorithms.tasks import DataSpec
 from algorithms.tasks.site import Site
 from audits.attacks import Compared, Matrix
+from audits.attacks._methods.coordinates import unit_rows
 from audits.attacks._shared.payloads import payload_of
 from audits.evidence.steps import Case
 from crypto.homomorphic.vectors import SKETCH_ABOVE
@@ -93,10 +94,10 @@ def _matrix(
     raw = np.asarray(Opened.clear(kind, said, {}), dtype=np.float64)
     seen = np.asarray(reply.similarity(kind), dtype=np.float64)
     (field,) = kind.fields
-    length = np.asarray(getattr(said[there[0]], field.name)).size
+    found = [np.asarray(getattr(said[c], field.name), dtype=np.float64).ravel() for c in there]
     # What was trained with noise is drawn from the operating system, and nobody computes it again.
     exact = run.case.plan.training is None
-    limit = _SKETCHED if length > SKETCH_ABOVE else _OFF
+    limit = _SKETCHED if found[0].size > SKETCH_ABOVE else _OFF
     if seen.shape != raw.shape or (exact and np.abs(seen - raw).max() > limit):
         raise EvidenceError(
             "captured",
@@ -104,7 +105,7 @@ def _matrix(
             "configuration or the code are other than in the run",
         )
     places = np.array([clients.index(c) for c in there], dtype=np.int64)
-    return Matrix(one.round, places, seen, raw)
+    return Matrix(one.round, places, seen, raw, unit_rows(np.stack(found)))
 
 
 def _alike(run: Replayed, clients: Sequence[str]) -> tuple[Array | None, str]:

@@ -51,6 +51,7 @@ def test_cosines_are_those_that_were_opened_to_a_step_of_their_grid(mixed: Run) 
         assert one.seen.shape == one.raw.shape == (CLIENTS, CLIENTS)
         assert 0.0 < np.abs(one.seen - one.raw).max() < 3 * LEVEL
         np.testing.assert_array_equal(one.seen, np.round(one.seen / LEVEL) * LEVEL)
+        np.testing.assert_allclose(one.vectors @ one.vectors.T, one.raw, atol=1e-9)
     assert given.alike is not None and given.alike.shape == (CLIENTS, CLIENTS)
     np.testing.assert_allclose(np.diag(given.alike), 1.0)
 
@@ -60,7 +61,7 @@ def test_the_command_looks_at_cosines_and_lists_them_no_longer(mixed: Run) -> No
     assert shown.exit_code == 0, shown.stderr
     report = json.loads(shown.stdout)
     rows = [row for row in report["rows"] if row["id"] == "A13"]
-    assert [row["payload"] for row in rows] == ["P15", "P15"]
+    assert [row["payload"] for row in rows] == ["P15", "P15", "P15"]
     assert {row["n_clients"] for row in rows} == {CLIENTS}
     # Four clients decide nothing, however lucky their draw is.
     assert {row["verdict"] for row in rows} <= {"INCONCLUSIVE", "FAIL", "INVALID"}

@@ -25,12 +25,14 @@ class Matrix:
         places: (k,), which of the clients were compared, ascending.
         seen: (k, k), the cosines as they were opened.
         raw: (k, k), the cosines of the same vectors before protection, computed again.
+        vectors: (k, d), these vectors, each of length 1; zeros stay zeros.
     """
 
     round: int
     places: Counts
     seen: Array
     raw: Array
+    vectors: Array
 
 
 @dataclass(frozen=True, repr=False)

@@ -12,12 +12,13 @@ from scipy import stats
 
 from audits.attacks import Compared, Material, Matrix, attack
 from audits.attacks._methods import likeness
+from audits.attacks._methods.coordinates import read, unit_rows
 from audits.attacks._methods.likeness import closer, matched, triplets
 from audits.attacks._shared.models import AttackRow
 from audits.attacks._shared.rules import Rule
 from audits.attacks._shared.samples import Samples
 from audits.attacks._shared.verdicts import Judgement, judge
-from audits.attacks.likeness import CLOSER, OWNERS, _row
+from audits.attacks.likeness import CLOSER, OWNERS, READ, _row
 from audits.evidence.steps import Case
 
 pytestmark = pytest.mark.usefixtures("same_chance")
@@ -44,6 +45,12 @@ def noise(clients: int, seed: int) -> Array:
     return (drawn + drawn.T) / 2.0
 
 
+def lines(clients: int, numbers: int, seed: int) -> Array:
+    """Return vectors of length 1 around one that all expect."""
+    drawn = np.random.default_rng([seed, 2]).normal(size=(clients + 1, numbers))
+    return unit_rows(drawn[:1] + drawn[1:])
+
+
 def planted(clients: int, *, seen: float, raw: float, seed: int = 1, rounds: int = 3) -> Compared:
     """Return matrices that are the true likeness under noise of so many standard deviations."""
     true, places = alike(clients, seed), np.arange(clients)
@@ -55,7 +62,8 @@ def planted(clients: int, *, seen: float, raw: float, seed: int = 1, rounds: int
         return true + level * spread * noise(clients, seed * 100 + number)
 
     matrices = tuple(
-        Matrix(n, places, drawn(seen, n), drawn(raw, n + 50)) for n in range(1, rounds + 1)
+        Matrix(n, places, drawn(seen, n), drawn(raw, n + 50), lines(clients, 60, seed))
+        for n in range(1, rounds + 1)
     )
     names = tuple(f"client-{n:02d}" for n in places)
     records = np.full(clients, 100)
@@ -67,7 +75,7 @@ def rows(case: Case, given: Compared | None) -> list[AttackRow]:
 
 
 def test_clients_of_equal_data_are_found(clear: Case) -> None:
-    nearer, whose = rows(clear, planted(16, seen=0.1, raw=0.1))
+    nearer, whose, _ = rows(clear, planted(16, seen=0.1, raw=0.1))
     assert (nearer.verdict, whose.verdict) == ("FAIL", "FAIL")
     assert nearer.chance == "0.5" and whose.chance == "0.0625"
     for row, least in ((nearer, 0.85), (whose, 0.5)):
@@ -107,7 +115,7 @@ def judged(given: Compared, rule: Rule, seed: int) -> tuple[Judgement, Samples]:
 
 
 def test_an_attack_that_does_not_work_on_exact_cosines_is_undecided(clear: Case) -> None:
-    for row in rows(clear, planted(16, seen=np.inf, raw=np.inf)):
+    for row in rows(clear, planted(16, seen=np.inf, raw=np.inf))[:2]:
         assert row.verdict == "INCONCLUSIVE" and row.reason.startswith("weak attack")
 
 
@@ -151,8 +159,9 @@ def test_numbers_of_records_are_the_prior(clear: Case) -> None:
 
 
 def test_who_was_never_compared_counts_as_least_alike() -> None:
-    first = Matrix(1, np.array([0, 1]), np.array([[1, -0.5], [-0.5, 1]]), np.eye(2))
-    second = Matrix(2, np.array([1, 2]), np.array([[1, 0.5], [0.5, 1]]), np.eye(2))
+    two = np.eye(2)
+    first = Matrix(1, np.array([0, 1]), np.array([[1, -0.5], [-0.5, 1]]), np.eye(2), two)
+    second = Matrix(2, np.array([1, 2]), np.array([[1, 0.5], [0.5, 1]]), np.eye(2), two)
     both = (first, replace(first, round=2, seen=np.array([[1, 0.1], [0.1, 1]])), second)
     given = Compared("P15", ("a", "b", "c"), both, None, "", np.ones(3))
     mean = given.mean("seen")
@@ -183,3 +192,36 @@ def test_owners_are_found_and_no_more_than_can_be_told(clients: int) -> None:
     assert matched(true[np.ix_(names, names)], true, rng).mean() == 0.0
     blind = np.zeros((6, 6))
     assert matched(blind, alike(6, 5), rng) == pytest.approx(np.full(6, 1 / 6))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "attackers", "share"), [(5, 1, 0.3), (5, 4, 1.0), (9, 2, 0.25), (1000, 1, 0.0)]
+)
+def test_who_chooses_vectors_reads_one_coordinate_each(
+    numbers: int, attackers: int, share: float
+) -> None:
+    rng, exact = np.random.default_rng(3), np.zeros(1)
+    found = [read(lines(12, numbers, s), attackers, exact, rng) for s in range(40)]
+    assert np.mean(found) == pytest.approx(share, abs=0.06)
+
+
+def test_coordinates_of_random_sign_or_under_noise_say_nothing() -> None:
+    rng, exact = np.random.default_rng(3), np.zeros(1)
+    for numbers, attackers in ((5, 1), (5, 3), (60, 2)):
+        control = [
+            read(lines(12, numbers, s), attackers, exact, rng, mirror=True) for s in range(40)
+        ]
+        assert np.mean(control) < 0
+    assert not read(np.tile(lines(1, 5, 1)[:1], (4, 1)), 1, exact, rng).any()  # all are alike
+    assert np.mean(read(lines(12, 5, 1), 4, np.array([-9.0, 9.0]), rng)) < 0
+
+
+def test_short_vectors_fail_and_long_ones_are_no_finding(clear: Case) -> None:
+    long = rows(clear, planted(16, seen=0.1, raw=0.1))[2]
+    assert long.metric == READ.metric and long.verdict == "INCONCLUSIVE"
+    assert "60 numbers, by a client that chooses its own" in long.what
+    given = planted(16, seen=0.1, raw=0.1)
+    few = tuple(replace(m, vectors=lines(16, 4, 1), seen=m.raw) for m in given.matrices)
+    short = rows(clear, replace(given, matrices=few))[2]
+    assert short.verdict == "FAIL" and short.protected is not None
+    assert float(short.protected.value) > 0.25
