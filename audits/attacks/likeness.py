@@ -46,8 +46,7 @@ from math import ceil
 
 import numpy as np
 
-from audits.attacks._methods.coordinates import read
-from audits.attacks._methods.likeness import FEWEST, closer, matched, triplets
+from audits.attacks._methods.likeness import FEWEST, closer, matched, read, triplets
 from audits.attacks._methods.statistics import best_known
 from audits.attacks._shared.compared import Compared
 from audits.attacks._shared.material import Array, Material

@@ -1,9 +1,11 @@
 """Drafts for other people's forms, one file each, found by folder.
 
 An exporter is a module with ``NAME``, ``FILE`` (a file name to suggest) and ``export(report) ->
-bytes``. It fills in what the record of a run shows and leaves empty what only people can know:
-purposes, legal bases, gravity, likelihood, opinions. Equal reports, equal bytes. A draft is no
-statement that anything complies with anything.
+bytes``; with ``NEEDS_PLAN = True`` it is ``export(report, plan)`` and points at lines of the plan;
+with ``BROKEN_TOO = True`` it is also made of a run whose evidence is broken. It fills in what the
+record of a run shows and leaves empty what only people can know: purposes, legal bases, gravity,
+likelihood, opinions. Equal reports, equal bytes. A draft is no statement that anything complies
+with anything.
 """
 
 from __future__ import annotations
@@ -36,14 +38,23 @@ def file_name(name: str) -> str:
     return str(_module(name).FILE)
 
 
-def export(report: Report, name: str) -> bytes:
+def of_broken(name: str) -> bool:
+    """Tell whether there is a draft of a run whose evidence is broken too; raises ValueError."""
+    return bool(getattr(_module(name), "BROKEN_TOO", False))
+
+
+def export(report: Report, name: str, plan: str = "") -> bytes:
     """Return a report as a draft in another form.
 
     Args:
         report: from :func:`audits.report.build.build_report`; its evidence should hold.
         name: of :data:`EXPORTERS`.
+        plan: the text of the run's ``plan.json``.
 
     Raises:
         ValueError: an unknown name.
     """
-    return bytes(_module(name).export(report))
+    module = _module(name)
+    if getattr(module, "NEEDS_PLAN", False):
+        return bytes(module.export(report, plan))
+    return bytes(module.export(report))

@@ -14,7 +14,7 @@ import numpy as np
 from algorithms.tasks import DataSpec
 from algorithms.tasks.site import Site
 from audits.attacks import Compared, Matrix
-from audits.attacks._methods.coordinates import unit_rows
+from audits.attacks._methods.likeness import unit_rows
 from audits.attacks._shared.payloads import payload_of
 from audits.evidence.steps import Case
 from crypto.homomorphic.vectors import SKETCH_ABOVE

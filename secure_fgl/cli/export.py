@@ -17,27 +17,32 @@ def export(
     to: Annotated[
         str,
         typer.Option(
-            "--to", metavar="FORM", help="cnil-pia (JSON), or art30-csv (GDPR, Article 30)."
+            "--to",
+            metavar="FORM",
+            help="cnil-pia (JSON), art30-csv (GDPR, Article 30), sarif (2.1.0), or junit (XML).",
         ),
     ],
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File to write; by default stdout.")
     ] = None,
 ) -> int:
-    """Write a draft for an impact assessment or a record of processing.
+    """Write a draft for an impact assessment, a record of processing, or a CI.
 
     It fills in what the record of the run shows, and leaves purposes, legal
     bases, gravity, likelihood and opinions to people. It is no legal advice.
 
+    sarif and junit say what was found to viewers of code scanning and to a
+    CI's pages; what was not tested is never passed there.
+
     Exit code, the first that applies:
 
-    5: the evidence is broken, and no draft is made of it.
+    5: the evidence is broken, and no draft but junit is made of it.
 
     6: something left that was not planned; the draft says so.
 
     0: none of these.
     """
-    from audits.exporters import EXPORTERS
+    from audits.exporters import EXPORTERS, of_broken
     from audits.exporters import export as draft
     from audits.report.build import build_report
     from protocols.errors import EvidenceError
@@ -49,20 +54,22 @@ def export(
     from secure_fgl.store.finished_run import Run
 
     form = choose("form", to, EXPORTERS)
-    made = build_report(Run(run).view())
+    view = Run(run).view()
+    made = build_report(view)
     codes = codes_of(made, FailOn.never, strict=False)
-    if codes[0] == BROKEN:
+    if codes[0] == BROKEN and not of_broken(form):
         failed = [s for s in made.integrity.steps if s.status == "FAIL"]
         with advice():
             raise EvidenceError(failed[0].name, f"{failed[0].detail}; no draft is made of it")
-    content = draft(made, form)
+    content = draft(made, form, view.plan_text.decode("utf-8", "replace"))
     if out is None:
         sys.stdout.write(content.decode("utf-8"))
     else:
         _save(out, content)
         typer.echo(str(out))
-    say("A draft: people fill in the rest, check it and sign it.")
-    applies = [code for code in codes if code == DRIFT] or [OK]
+    if form not in ("junit", "sarif"):
+        say("A draft: people fill in the rest, check it and sign it.")
+    applies = [code for code in codes if code in (BROKEN, DRIFT)] or [OK]
     tell_codes(applies)
     return applies[0]
 

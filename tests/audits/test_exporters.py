@@ -33,10 +33,10 @@ def rows(report: Report) -> list[dict[str, str]]:
 
 
 def test_exporters_are_found_by_folder_and_deterministic(report):
-    assert EXPORTERS == ("art30-csv", "cnil-pia")
+    assert EXPORTERS == ("art30-csv", "cnil-pia", "junit", "sarif")
     for name in EXPORTERS:
         assert export(report, name) == export(report, name)
-        assert file_name(name).endswith((".csv", ".json"))
+        assert file_name(name).endswith((".csv", ".json", ".sarif", ".xml"))
         with pytest.raises(ValueError, match="no exporter"):
             export(report, name + "x")
 

@@ -308,6 +308,8 @@ def test_export_writes_a_draft_and_overwrites_none(good: Path, tmp_path: Path) -
     assert invoke(*words).exit_code == 2
     shown = invoke("audit", "export", good, "--to", "art30-csv")
     assert shown.exit_code == 0 and shown.stdout.startswith("record,")
+    shown = invoke("audit", "export", good, "--to", "sarif")
+    assert shown.exit_code == 0 and json.loads(shown.stdout)["version"] == "2.1.0"
     near = invoke("audit", "export", good, "--to", "cnil")
     assert near.exit_code == 2 and "did you mean 'cnil-pia'" in near.stderr
 
@@ -319,6 +321,8 @@ def test_export_makes_no_draft_of_broken_evidence(good: Path, tmp_path: Path) ->
     shown = invoke("audit", "export", good, "--to", "art30-csv", "--out", out)
     assert shown.exit_code == 5 and "FAILED at tree" in shown.stderr
     assert not out.exists()
+    shown = invoke("audit", "export", good, "--to", "junit", "--out", out)
+    assert shown.exit_code == 5 and "<failure" in out.read_text()
 
 
 @pytest.mark.parametrize("name", VERBS)

@@ -1,4 +1,4 @@
-"""What a matrix of likenesses tells of the clients behind it: who is like whom, and who is who."""
+"""What cosines tell: who is like whom, who is who, and what chosen vectors read of the others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from audits.attacks._shared.material import Array, Counts
 
-__all__ = ["FEWEST", "closer", "matched", "owners", "triplets"]
+__all__ = ["FEWEST", "closer", "matched", "owners", "read", "triplets", "unit_rows"]
 
 FEWEST = 4
 """Clients: of three, one left out leaves nothing to compare."""
@@ -17,6 +17,7 @@ FEWEST = 4
 _ALL = factorial(7)  # assignments that are tried one by one; beyond, by a search
 _STARTS = 16  # of the search
 _SLACK = 1e-9
+_NOTHING = 1e-12  # of squared length
 
 
 def triplets(true: Array) -> int:
@@ -127,3 +128,58 @@ def matched(found: Array, true: Array, rng: np.random.Generator) -> Array:
     best = owners(found, true, rng)
     hits: Array = (best == np.arange(len(true))).mean(axis=0)
     return hits
+
+
+def unit_rows(rows: Array) -> Array:
+    """Return the rows, (n, d), each divided by its length; a row of zeros stays."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    found: Array = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+    return found
+
+
+def read(
+    vectors: Array, attackers: int, errors: Array, rng: np.random.Generator, *, mirror: bool = False
+) -> Array:
+    """Return for each client which share of what sets it apart is read in one comparison, (n,).
+
+    For each client so many others are drawn. They would have sent the vectors that they have, whose
+    mean t is what they expect of the client. In their place they send orthonormal directions B that
+    are orthogonal to t, so that the cosines with them are the client's coordinates along B. Along B
+    they guess these, along t the length of t or what is left to a length of 1, elsewhere nothing.
+    The share is 1 - |guess - v|^2 / |t - v|^2: about `attackers` of d - 1 parts. Below 0: they
+    guess worse than t is.
+
+    Args:
+        vectors: (n, d), of length 1; n at least `attackers` + 1, d at least 2.
+        attackers: clients that choose their vectors.
+        errors: what an opened cosine may be off; one is drawn for each coordinate.
+        rng: draws attackers, directions and errors.
+        mirror: coordinates have signs drawn at random, as a control.
+    """
+    count, size = vectors.shape
+    found = np.zeros(count)
+    for one in range(count):
+        rest = rng.permutation(np.delete(np.arange(count), one))
+        expected = vectors[rest[:attackers]].mean(axis=0)
+        whole = float(np.sum((vectors[one] - expected) ** 2))
+        if whole < _NOTHING:  # nothing sets it apart
+            continue
+        base = _directions(expected, min(attackers, size - 1), rng)
+        told = base[1:] @ vectors[one] + rng.choice(errors, size=len(base) - 1)
+        if mirror:
+            told *= rng.choice([-1.0, 1.0], size=len(told))
+        along = np.sqrt(max(0.0, 1.0 - float(told @ told)))
+        if len(base) < size:  # else it is known
+            along = min(along, float(np.linalg.norm(expected)))
+        guess = told @ base[1:] + along * base[0]
+        found[one] = 1.0 - float(np.sum((vectors[one] - guess) ** 2)) / whole
+    return found
+
+
+def _directions(expected: Array, count: int, rng: np.random.Generator) -> Array:
+    """Return orthonormal rows: along what is expected, then drawn ones, (1 + count, d)."""
+    base, triangle = np.linalg.qr(
+        np.column_stack([expected, rng.normal(size=(len(expected), count))])
+    )
+    found: Array = (base * np.where(np.diag(triangle) < 0, -1.0, 1.0)).T
+    return found

@@ -12,8 +12,7 @@ from scipy import stats
 
 from audits.attacks import Compared, Material, Matrix, attack
 from audits.attacks._methods import likeness
-from audits.attacks._methods.coordinates import read, unit_rows
-from audits.attacks._methods.likeness import closer, matched, triplets
+from audits.attacks._methods.likeness import closer, matched, read, triplets, unit_rows
 from audits.attacks._shared.models import AttackRow
 from audits.attacks._shared.rules import Rule
 from audits.attacks._shared.samples import Samples
