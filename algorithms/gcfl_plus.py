@@ -39,6 +39,7 @@ from algorithms._shared.clusters import (
     Criterion,
     CutGuard,
     CutRule,
+    Mean,
     Start,
     State,
 )
@@ -122,6 +123,7 @@ def gcfl_plus(  # noqa: PLR0913 - GCFL's options and its own, all by name
     epsilon1: float = 0.07,
     epsilon2: float | None = 0.28,
     first_split: int = 20,
+    mean: Mean = "weighted",
     length: int = 5,
     form: FormName = "correlation",
     element: Element = "change",
@@ -136,6 +138,7 @@ def gcfl_plus(  # noqa: PLR0913 - GCFL's options and its own, all by name
         epsilon1: as in `algorithms.gcfl`.
         epsilon2: as in `algorithms.gcfl`.
         first_split: as in `algorithms.gcfl`.
+        mean: as in `algorithms.gcfl`.
         length: entries of a sequence, 2 or more; 5 or 10 in the authors' scripts.
         form: what clients are compared by, see above.
         element: what a sequence is of, see above.
@@ -166,7 +169,7 @@ def gcfl_plus(  # noqa: PLR0913 - GCFL's options and its own, all by name
         "norms": (Norms, norms_of, length),
     }
     kind, portrait, entries = portraits[form]
-    criterion = Criterion(epsilon1, epsilon2, first_split, wait=length)
+    criterion = Criterion(epsilon1, epsilon2, first_split, wait=length, mean=mean)
     clustered = Clustered(
         task, epochs, criterion, cut, cut_guard, kind, portrait, own.remember, apart=True
     )

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
 import pytest
 
-from algorithms._shared.clusters import Cluster, Compare, Criterion, CutGuard, CutRule, State
+from algorithms._shared.clusters import (
+    BothUpdates,
+    Cluster,
+    Compare,
+    Criterion,
+    CutGuard,
+    CutRule,
+    State,
+    Update,
+)
 from algorithms._shared.sequences import directed, distances, nearness, standardised
 from algorithms.fed_per import fed_per
 from algorithms.gcfl import gcfl
 from algorithms.gcfl_plus import gcfl_plus
 from algorithms.tasks.site import Site
 from protocols.clusters.cuts import CUTS, GUARDS
+from protocols.disclosures.sum.view import TotalView
 from protocols.errors import NotAdmitted
 from protocols.forms import Algorithm
 from protocols.policy.policy import PrivacyPolicy
-from protocols.rounds import Cohort
+from protocols.rounds import Cohort, Reply
 from tests.toys.kinds import KINDS, sites_of, task_of
 from tests.toys.quadratic import Bowl, Quadratic, drive
 from tests.toys.stage import Played, play
@@ -89,6 +100,38 @@ def test_two_planted_groups_are_found_in_clear_and_protected_alike() -> None:
     assert masked.state.since == 1
     first, second = (one.weights for one in clear.state.clusters)
     assert np.argmax(np.abs(first)) != np.argmax(np.abs(second))
+
+
+@pytest.mark.parametrize("make", [gcfl, gcfl_plus])
+def test_the_plain_mean_counts_clients_alike(make: Any) -> None:
+    """One client with most of the records moves the weighted mean, and not the plain one."""
+    names = [f"client-{n}" for n in range(1, 9)]
+    total = {"delta": np.full(6, 800.0), "count": 1000, "above": 1}
+    asked = {}
+    for mean, kind, more in (("weighted", Update, {}), ("plain", BothUpdates, {"plain": 0.4})):
+        options = {**EAGER, "epsilon1": 0.5, "length": 2} if make is gcfl_plus else EAGER
+        algorithm = make(Still(size=7, lr=0.1), **{**options, "epsilon1": 0.5}, mean=mean)
+        (form,) = algorithm.forms
+        state = replace(algorithm.init(np.random.default_rng(0)), step=5)
+        steps = form.round(state, Cohort(names, needed=8))
+        assert next(steps).wanted == (kind,)
+        said = kind(**total, **{name: np.full(6, value) for name, value in more.items()})
+        try:
+            asked[mean] = steps.send(Reply({kind: TotalView(said)}, 8)).given
+        except StopIteration:
+            asked[mean] = None
+    assert asked["weighted"] is None and isinstance(asked["plain"], Compare)
+
+
+def test_the_plain_mean_cuts_protected_as_in_clear() -> None:
+    algorithm = gcfl(Still(size=7, lr=0.1), **EAGER, mean="plain")
+    clear, masked = (
+        play(algorithm, groups(), policy, rounds=2) for policy in ("unsafe_plaintext", "masks")
+    )
+    assert told(masked) == told(clear) and len(told(clear)) == 2
+    weighted = play(gcfl(Still(size=7, lr=0.1), **EAGER), groups(), "unsafe_plaintext", rounds=2)
+    members = [[names for names, _ in told(played)] for played in (weighted, clear)]
+    assert members[0] == members[1]  # all have as many records
 
 
 def course(algorithm: Algorithm[State], site: Site, rounds: int, since: int = 0) -> None:
