@@ -45,6 +45,8 @@ class RunView:
             it, or :data:`UNREADABLE`.
         config_text: the bytes of ``config.yaml``; None where it is not looked at, as in bundles,
             which leave it out.
+        charter_text: the bytes of ``charter.json``; empty in a simulation.
+        side: the party whose own side alone this is; empty: the files of all parties.
         ledgers: party -> bytes of its ledger.
         checkpoints: party -> its signed head as it lies in the run folder.
         attacks_text: the bytes of ``attacks.json``, what ``audit attack`` found; may be empty.
@@ -64,6 +66,8 @@ class RunView:
     metrics_text: bytes = b""
     weights: Mapping[str, str] = field(default_factory=dict)
     config_text: bytes | None = None
+    charter_text: bytes = b""
+    side: str = ""
     ledgers: Mapping[str, bytes] = field(default_factory=dict)
     checkpoints: Mapping[str, str] = field(default_factory=dict)
     attacks_text: bytes = b""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from audits.evidence.steps import Verification
+from audits.evidence.steps import Case, Verification
 from audits.findings.rules import SEVERITIES
 from audits.report import words
 from audits.report.attack_rows import Outcome, singled_out, undecided
@@ -23,6 +23,7 @@ UNSAFE = "UNSAFE: messages left in clear"
 READ = "UNSAFE: clients read single vectors of others"
 OPEN = "UNSAFE: anybody turns tags of items back"
 BROKEN = "EVIDENCE BROKEN: do not rely on this report"
+ONE_SIDE = "ONE SIDE: made from the ledger of a single party"
 _MOST_NAMED = 3  # waivers in the strip; all stand under the findings
 
 
@@ -32,6 +33,7 @@ def notes(
     """Return the banners, the gravest first."""
     found = (
         (BROKEN, not evidence.ok),
+        (ONE_SIDE, bool(evidence.side)),
         (UNSAFE, any(words.in_clear(row.protection) for row in egress)),
         (READ, any(words.reads(row.protection) for row in egress)),
         (OPEN, any(words.opens(row.protection) for row in egress)),
@@ -95,6 +97,22 @@ def summary(
     if diff.unplanned:
         sentences.append(f"{len(diff.unplanned)} releases were NOT as planned.")
     return " ".join(sentences)
+
+
+def own_summary(case: Case, egress: Sequence[Egress]) -> str:
+    """Return the first paragraph about one party's side: what left it, and what it received."""
+    side, plan = case.view.side, case.plan
+    came = [entry for _, entry in case.ledger_index.of_kind("receipt")]
+    role = words.role(case.roster.party(side).role)
+    return (
+        f"{side} ({role}) took part in training {plan.algorithm} on {plan.data.name} with "
+        f"{words.plural(len(plan.clients), 'client')} for up to "
+        f"{words.plural(plan.rounds, 'round')} under the policy {plan.policy}. "
+        f"{words.plural(sum(row.count for row in egress), 'envelope')} "
+        f"({words.size(sum(row.bytes for row in egress))}) left it, and it received "
+        f"{words.plural(len(came), 'envelope')} ({words.size(sum(e['bytes'] for e in came))}). "
+        "What other parties sent each other is not in its ledger."
+    )
 
 
 def _computed(
@@ -174,7 +192,7 @@ def strip(  # noqa: PLR0913 - every line is about something else
         first = first.model_copy(update={"answer": f"{SIMULATION}. {first.answer}"})
     return (
         first,
-        _left(egress),
+        _left(egress, evidence.side),
         singled_out(tried, plan, egress, noised=bool(spent[0].covered)),
         _budget(*spent),
         _remains(found, tried, limit_count),
@@ -238,8 +256,9 @@ def _is_control(row: Egress) -> bool:
     return set(row.payloads) <= {"P18", "P20"}
 
 
-def _left(egress: Sequence[Egress]) -> Line:
-    rows = _up(egress)
+def _left(egress: Sequence[Egress], side: str = "") -> Line:
+    rows = list(egress) if side else _up(egress)
+    whose = side or "the clients"
     control = [row for row in rows if row.planned and not row.unsafe and _is_control(row)]
     parts = [
         f"{words.plural(row.count, 'envelope')} of {'+'.join(m.name for m in row.messages)} "
@@ -253,7 +272,7 @@ def _left(egress: Sequence[Egress]) -> Line:
             f"{words.plural(sum(row.count for row in control), 'envelope')} of keys, shares, votes "
             f"and receipts ({words.size(sum(row.bytes for row in control))}), sealed or public"
         )
-    answer = f"From the clients: {'; '.join(parts)}." if parts else "Nothing left the clients."
+    answer = f"From {whose}: {'; '.join(parts)}." if parts else f"Nothing left {whose}."
     unsafe = any(row.unsafe for row in egress)
     return Line(
         question="What left, to whom, how often, how big, protected how?",
@@ -292,6 +311,13 @@ def _intact(evidence: Verification) -> Line:
     if evidence.failed is not None:
         step = evidence.failed
         return Line(question=question, answer=f"No: {step.name}: {step.detail}.", state="FAIL")
+    if evidence.side:
+        return Line(
+            question=question,
+            answer=f"As far as {evidence.side} alone can show: its ledger is whole, was signed "
+            "and fits the plan. What others recorded was not compared: secure-fgl audit gather.",
+            state="ATTENTION",
+        )
     return Line(
         question=question,
         answer="Self-consistent only: plan, ledgers, receipts and heads agree with one another. "

@@ -8,13 +8,16 @@ from dataclasses import replace as with_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from audits.bundle.reading import DIGESTS_LIMIT, digests_of
+from audits.evidence.charter_file import CHARTER_LIMIT
 from audits.evidence.run_files import RunView, json_object, read_result
 from protocols.errors import EvidenceError
 from secure_fgl import _floors
 from secure_fgl.errors import UsageError
 from secure_fgl.run.model_digest import npz_digest
 from secure_fgl.store.captures import found, sweep
-from secure_fgl.store.files import FILE_LIMIT, Folder, is_temporary, replace
+from secure_fgl.store.files import FILE_LIMIT, Folder, is_temporary, replace, run_name
+from secure_fgl.store.party_side import side_of
 
 if TYPE_CHECKING:
     import torch
@@ -50,11 +53,15 @@ class Run:
     """A finished run, read from its folder.
 
     Args:
-        path: the run folder; raises UsageError if it is none.
+        path: the run folder, or a party's folder, whose own side of its run is looked at; raises
+            UsageError if it is neither.
+
+    Attributes:
+        party: the party's folder where this is one party's side; None: the folder of a whole run.
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path, self.party = side_of(Path(path))
         self.folder = Folder(self.path)
         sweep()  # whoever looks at a run ends captures whose days are over
         if not self.folder.holds("plan.json"):
@@ -108,18 +115,18 @@ class Run:
                 for name in names(folder, suffix)
             }
 
+        ledgers, agreed = all_of("ledger", ".jsonl"), self._charter()
         return RunView(
+            charter_text=agreed,
+            side=min(ledgers, default="nobody") if self.party is not None else "",
             plan_text=read("plan.json"),
             config_text=read("config.yaml"),
             policy_text=read("policy.json"),
             roster_text=read("roster.json"),
             result_text=read("result.json"),
             metrics_text=read("metrics.jsonl"),
-            weights={
-                name.removesuffix(".npz"): npz_digest(self.folder.read(f"checkpoints/{name}"))
-                for name in names("checkpoints", ".npz")
-            },
-            ledgers=all_of("ledger", ".jsonl"),
+            weights=self._weights(gathered=bool(agreed) and self.party is None),
+            ledgers=ledgers,
             checkpoints={
                 party: note.decode("utf-8", "replace")
                 for party, note in all_of("heads", ".checkpoint").items()
@@ -133,6 +140,30 @@ class Run:
             held_heads=heads,
             expected_plan=expect_plan,
         )
+
+    def _charter(self) -> bytes:
+        """Return what the parties agreed on; it lies beside a party's side, and in a whole run."""
+        place = self.folder if self.party is None else Folder(self.party)
+        return place.read("charter.json", CHARTER_LIMIT)
+
+    def _weights(self, *, gathered: bool) -> dict[str, str]:
+        """Return the models' digests; where sides were gathered, models stay at their parties."""
+        files = self.folder.names("checkpoints", ".npz")
+        if gathered and not files:
+            return digests_of(self.folder.read("checkpoints.json", DIGESTS_LIMIT))
+        return {
+            name.removesuffix(".npz"): npz_digest(self.folder.read(f"checkpoints/{name}"))
+            for name in files
+        }
+
+    def check_name(self, run: str) -> None:
+        """Raise UsageError unless the run has this name."""
+        if self._run != run:
+            raise UsageError(
+                f"The run in {self.path} is another one than --run names.",
+                why=f"its name is {run_name(self._run)}",
+                fix="give the folder of that run, or leave --run out",
+            )
 
     def _strays(self, folder: str, ending: str) -> bool:
         """Tell whether a folder holds more than files of its kind, and what a kill may leave."""
