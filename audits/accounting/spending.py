@@ -14,7 +14,6 @@ from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import Item
 from protocols.plan.steps import Step
 from protocols.policy.budget import Budget, Unit
-from protocols.wire.roles import Role
 
 _Sum = tuple[int, str]  # exchange, cohort digest
 

@@ -33,7 +33,7 @@ from protocols.wire.roles import Role
 __all__ = ["Gathered", "Side", "gather", "hand_over", "read_side"]
 
 STEP = "hand-over"
-PAPERS = ("charter.json", "plan.json", "policy.json", "roster.json", "config.yaml")
+DOCUMENTS = ("charter.json", "plan.json", "policy.json", "roster.json", "config.yaml")
 _RESULT = ("result.json", "metrics.jsonl", "checkpoints.json")
 _LIST, _LIST_LIMIT = "hand-over.json", 1 << 20  # bytes; a file takes about 100
 _MEMBERS = {"files", "party", "run", "version"}
@@ -82,7 +82,7 @@ def hand_over(view: RunView) -> bytes:
     """
     roster = read_roster(view.roster_text)
     bare, party = portable(view), view.side
-    files = dict(zip(PAPERS, _papers(bare), strict=True))
+    files = dict(zip(DOCUMENTS, _documents(bare), strict=True))
     files[f"ledger/{party}.jsonl"] = bare.ledgers.get(party, b"")
     if note := bare.checkpoints.get(party):
         files[f"heads/{party}.checkpoint"] = note.encode()
@@ -96,7 +96,7 @@ def hand_over(view: RunView) -> bytes:
     return packed
 
 
-def _papers(view: RunView) -> tuple[bytes, ...]:
+def _documents(view: RunView) -> tuple[bytes, ...]:
     return (
         view.charter_text, view.plan_text, view.policy_text, view.roster_text,
         view.config_text or b"",
@@ -131,7 +131,9 @@ def read_side(data: bytes) -> Side:
     return Side(found["party"], found["run"], files)
 
 
-def _of_its_party(found: Mapping[str, object], roster: RosterFile, files: Mapping[str, bytes]) -> None:
+def _of_its_party(
+    found: Mapping[str, object], roster: RosterFile, files: Mapping[str, bytes]
+) -> None:
     """Refuse a file that holds more than one party's own, or less."""
     party = found["party"]
     roles = {entry["name"]: entry["role"] for entry in roster.roster.document()}
@@ -139,9 +141,9 @@ def _of_its_party(found: Mapping[str, object], roster: RosterFile, files: Mappin
         fail(STEP, "it is of nobody on its roster, or of another run")
     ledger, head = f"ledger/{party}.jsonl", f"heads/{party}.checkpoint"
     more = {head} | (set(_RESULT) if roles[party] == Role.AGGREGATOR else set())
-    if not {*PAPERS, ledger} <= set(files):
-        fail(STEP, "a paper of the run, or the party's ledger, is missing")
-    if strays := set(files) - {*PAPERS, ledger, *more}:
+    if not {*DOCUMENTS, ledger} <= set(files):
+        fail(STEP, "a document of the run, or the party's ledger, is missing")
+    if strays := set(files) - {*DOCUMENTS, ledger, *more}:
         fail(STEP, f"it holds {len(strays)} files that are not its party's to hand over")
 
 
@@ -167,7 +169,7 @@ def gather(given: Sequence[tuple[str, bytes]]) -> Gathered:
         except EvidenceError as error:
             raise EvidenceError(STEP, f"{name}: {error.what}") from None
         first = next(iter(sides.values()), (name, side))
-        _same_papers(first, (name, side))
+        _same_documents(first, (name, side))
         before = sides.get(side.party)
         sides[side.party] = (name, side) if before is None else _one_story(before, (name, side))
     files: dict[str, bytes] = {}
@@ -179,10 +181,10 @@ def gather(given: Sequence[tuple[str, bytes]]) -> Gathered:
     return Gathered(run, files, tuple(sorted(sides)), missing)
 
 
-def _same_papers(one: tuple[str, Side], other: tuple[str, Side]) -> None:
-    for paper in PAPERS:
-        if not hmac.compare_digest(one[1].files[paper], other[1].files[paper]):
-            fail(STEP, f"{one[0]} and {other[0]} contradict each other: another {paper}")
+def _same_documents(one: tuple[str, Side], other: tuple[str, Side]) -> None:
+    for document in DOCUMENTS:
+        if not hmac.compare_digest(one[1].files[document], other[1].files[document]):
+            fail(STEP, f"{one[0]} and {other[0]} contradict each other: another {document}")
 
 
 def _one_story(one: tuple[str, Side], other: tuple[str, Side]) -> tuple[str, Side]:
@@ -195,7 +197,10 @@ def _one_story(one: tuple[str, Side], other: tuple[str, Side]) -> tuple[str, Sid
     if dict(early[1].files) == dict(late[1].files):
         return one
     grows = late[1].files[ledger].startswith(early[1].files[ledger])
-    ended = set(early[1].files) - {*PAPERS, ledger}  # a head, a result: it handed over all there was
+    ended = set(early[1].files) - {
+        *DOCUMENTS,
+        ledger,
+    }  # a head, a result: it handed over all there was
     if not grows or ended or len(early[1].files[ledger]) == len(late[1].files[ledger]):
         fail(STEP, f"{one[0]} and {other[0]} contradict each other about {party}")
     return late
@@ -203,5 +208,3 @@ def _one_story(one: tuple[str, Side], other: tuple[str, Side]) -> tuple[str, Sid
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-

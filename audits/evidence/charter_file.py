@@ -1,7 +1,7 @@
-"""``charter.json``: what the parties of a run between organisations agreed on, as an auditor reads it.
+"""``charter.json``: what the parties of a run between organisations agreed on, for auditors.
 
-A charter is drawn up and signed before the run (`secure_fgl.transports.nvflare.charter`). Here it is
-evidence: nothing of it is believed until the step ``approvals`` has held it against the run.
+A charter is drawn up and signed before the run (`secure_fgl.transports.nvflare.charter`). Here
+it is evidence: nothing of it is believed until the step ``approvals`` has held it against the run.
 """
 
 from __future__ import annotations

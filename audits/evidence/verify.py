@@ -1,7 +1,7 @@
 """Verification of a run's evidence, offline, in a fixed order; the first failure is what counts.
 
-files -> plan -> roster -> approvals -> chain -> tree -> plan_vs_ledger -> receipts -> opened -> keys ->
-budget -> result -> witnesses -> captured -> report -> heads
+files -> plan -> roster -> approvals -> chain -> tree -> plan_vs_ledger -> receipts -> opened ->
+keys -> budget -> result -> witnesses -> captured -> report -> heads
 
 Of one party's side the same steps look at what it alone can show, and ``others`` names the rest.
 

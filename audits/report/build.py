@@ -29,9 +29,9 @@ from audits.report.method import cost, method
 from audits.report.models import Dropouts, Finding, Head, Integrity, Report, Subject
 from audits.report.obligations import obligations
 from audits.report.roles import role_views
-from audits.report.scope import rounds, scope, smallest_opened, weighed
+from audits.report.scope import own_summary, rounds, scope, smallest_opened, weighed
 from audits.report.sections import Fact, StepFacts
-from audits.report.summary import notes, own_summary, strip, summary
+from audits.report.summary import notes, strip, summary
 from crypto.signing.merkle import root
 from protocols.errors import EvidenceError
 
@@ -72,24 +72,9 @@ def report_of(case: Case) -> Report:
     gone = Dropouts(vanished=(), lost=()) if side else dropouts(case)
     spent, tried = accounts(case), outcome(case, egress)
     smallest = smallest_opened(case.ledger_index)
-    cautions = limits(
-        plan, case.policy, simulated=simulated, attacked=tried.tried.used, side=side
-    )
+    cautions = limits(plan, case.policy, simulated=simulated, attacked=tried.tried.used, side=side)
     known = findings(plan, diff, egress, gone, spent[0], evidence, case.result, simulated=simulated)
-    found = _judged(
-        case.view,
-        ranked(
-            (
-                *known,
-                *flattened(case.ledger_index),
-                *ranks(case.ledger_index),
-                *thin(case.plan),
-                *mixtures(case.ledger_index, case.policy),
-                *tried.findings,
-                *_baseline_refused(case.view),
-            )
-        ),
-    )
+    found = _judged(case.view, ranked((*known, *_of_parts(case), *tried.findings)))
     report = Report(
         subject=_subject(case),
         transport=case.roster_file.transport,
@@ -128,8 +113,17 @@ def report_of(case: Case) -> Report:
     return _compared(case.view, report)
 
 
+def _of_parts(case: Case) -> Iterator[Finding]:
+    """Yield the findings about weights, neighbourhoods, mixtures and the baseline."""
+    yield from flattened(case.ledger_index)
+    yield from ranks(case.ledger_index)
+    yield from thin(case.plan)
+    yield from mixtures(case.ledger_index, case.policy)
+    yield from _baseline_refused(case.view)
+
+
 def _named(case: Case, evidence: Verification) -> CharterFile | None:
-    """Return the charter whose names are printed: only one that all parties are shown to have signed."""
+    """Return the charter whose names are printed: one that all parties are shown to have signed."""
     steps = {step.name: step.status for step in evidence.steps}
     return case.charter if steps["approvals"] is Status.OK else None
 

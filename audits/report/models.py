@@ -71,10 +71,7 @@ class Subject(Strict):
 
 
 class PartyFacts(Strict):
-    """One party: role, the short name of its signing key, and what it sent and received.
-
-    Site and organisation are those of the charter; empty where there is none.
-    """
+    """One party: role, short name of its key, its charter's names if any, what it sent and got."""
 
     name: str
     role: str

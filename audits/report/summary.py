@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from audits.evidence.steps import Case, Verification
+from audits.evidence.steps import Verification
 from audits.findings.rules import SEVERITIES
 from audits.report import words
 from audits.report.attack_rows import Outcome, singled_out, undecided
 from audits.report.attack_words import untested
 from audits.report.budget import NO_NOISE
 from audits.report.models import Account, Dropouts, Egress, Finding, Line, PlanDiff, State
+from audits.report.scope import intact
 from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import Plan
 from protocols.plan.steps import Step
@@ -99,22 +100,6 @@ def summary(
     return " ".join(sentences)
 
 
-def own_summary(case: Case, egress: Sequence[Egress]) -> str:
-    """Return the first paragraph about one party's side: what left it, and what it received."""
-    side, plan = case.view.side, case.plan
-    came = [entry for _, entry in case.ledger_index.of_kind("receipt")]
-    role = words.role(case.roster.party(side).role)
-    return (
-        f"{side} ({role}) took part in training {plan.algorithm} on {plan.data.name} with "
-        f"{words.plural(len(plan.clients), 'client')} for up to "
-        f"{words.plural(plan.rounds, 'round')} under the policy {plan.policy}. "
-        f"{words.plural(sum(row.count for row in egress), 'envelope')} "
-        f"({words.size(sum(row.bytes for row in egress))}) left it, and it received "
-        f"{words.plural(len(came), 'envelope')} ({words.size(sum(e['bytes'] for e in came))}). "
-        "What other parties sent each other is not in its ledger."
-    )
-
-
 def _computed(
     plan: Plan, policy: PrivacyPolicy, egress: Sequence[Egress], smallest: int | None
 ) -> Iterator[str]:
@@ -196,7 +181,7 @@ def strip(  # noqa: PLR0913 - every line is about something else
         singled_out(tried, plan, egress, noised=bool(spent[0].covered)),
         _budget(*spent),
         _remains(found, tried, limit_count),
-        _intact(evidence),
+        intact(evidence),
     )
 
 
@@ -303,24 +288,4 @@ def _remains(found: Sequence[Finding], tried: Outcome, limit_count: int) -> Line
         question="What was not tested, and what remains?",
         answer=f"{'. '.join(said)}.",
         state="FAIL" if counts["critical"] + counts["high"] else "ATTENTION" if found else "OK",
-    )
-
-
-def _intact(evidence: Verification) -> Line:
-    question = "Is the evidence intact?"
-    if evidence.failed is not None:
-        step = evidence.failed
-        return Line(question=question, answer=f"No: {step.name}: {step.detail}.", state="FAIL")
-    if evidence.side:
-        return Line(
-            question=question,
-            answer=f"As far as {evidence.side} alone can show: its ledger is whole, was signed "
-            "and fits the plan. What others recorded was not compared: secure-fgl audit gather.",
-            state="ATTENTION",
-        )
-    return Line(
-        question=question,
-        answer="Self-consistent only: plan, ledgers, receipts and heads agree with one another. "
-        "Compare them with the heads that others hold: secure-fgl audit verify.",
-        state="ATTENTION",
     )

@@ -90,11 +90,7 @@ def verify(
     from secure_fgl.errors import UsageError
     from secure_fgl.store.bundles import load_key, verify_path
 
-    if expect_plan is not None and not re.fullmatch(r"[0-9a-f]{64}", expect_plan):
-        raise UsageError(
-            "--expect-plan takes the 64 hexadecimal digits of a plan's digest.",
-            fix="secure-fgl plan CONFIG prints it as 'plan digest'",
-        )
+    _check_digest(expect_plan)
     _from_elsewhere(run, heads, "heads")
     _from_elsewhere(run, trust, "keys")
     if (svr is None) is not (key is None):
@@ -108,6 +104,16 @@ def verify(
         svr=(svr, load_key(key)) if svr is not None and key is not None else None,
     )
     return _tell(outcome, format)
+
+
+def _check_digest(expect_plan: str | None) -> None:
+    from secure_fgl.errors import UsageError
+
+    if expect_plan is not None and not re.fullmatch(r"[0-9a-f]{64}", expect_plan):
+        raise UsageError(
+            "--expect-plan takes the 64 hexadecimal digits of a plan's digest.",
+            fix="secure-fgl plan CONFIG prints it as 'plan digest'",
+        )
 
 
 def _from_elsewhere(run: Path, file: Path | None, what: str) -> None:

@@ -27,7 +27,7 @@ def gather(
     """
     from secure_fgl.cli._shared.output import print_json, say
     from secure_fgl.errors import OK
-    from secure_fgl.store.hand_overs import gather_files
+    from secure_fgl.store.sides.hand_overs import gather_files
 
     found = gather_files(files, out)
     if format is Format.json:

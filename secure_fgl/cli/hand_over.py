@@ -32,7 +32,7 @@ def hand_over(
     from secure_fgl.cli._shared.output import print_json, say
     from secure_fgl.cli.bundle import final_words
     from secure_fgl.errors import BROKEN, OK
-    from secure_fgl.store.hand_overs import write_hand_over
+    from secure_fgl.store.sides.hand_overs import write_hand_over
 
     path, outcome = write_hand_over(party, out, run=run)
     if format is Format.json:

@@ -32,7 +32,7 @@ from secure_fgl import _floors
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import content, create
 from secure_fgl.store.finished_run import Run
-from secure_fgl.store.party_side import side_of
+from secure_fgl.store.sides.party_side import check_name, side_of
 
 __all__ = [
     "environment",
@@ -115,8 +115,7 @@ def verify_path(
         if svr is not None:
             raise UsageError("Only of a bundle can be signed what passed.", fix="give bundle.zip")
         found = Run(place)
-        if run is not None:
-            found.check_name(run)
+        check_name(found.name, run)
         return verify_run(found.view(heads=heads, expect_plan=expect_plan), trusted=trusted)
     if run is not None:
         raise UsageError("--run is for folders; a bundle is of one run.", fix="leave it out")

@@ -8,16 +8,13 @@ from dataclasses import replace as with_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from audits.bundle.reading import DIGESTS_LIMIT, digests_of
-from audits.evidence.charter_file import CHARTER_LIMIT
 from audits.evidence.run_files import RunView, json_object, read_result
 from protocols.errors import EvidenceError
 from secure_fgl import _floors
 from secure_fgl.errors import UsageError
-from secure_fgl.run.model_digest import npz_digest
 from secure_fgl.store.captures import found, sweep
-from secure_fgl.store.files import FILE_LIMIT, Folder, is_temporary, replace, run_name
-from secure_fgl.store.party_side import side_of
+from secure_fgl.store.files import FILE_LIMIT, Folder, is_temporary, replace
+from secure_fgl.store.sides.party_side import charter_of, side_of, weights_of
 
 if TYPE_CHECKING:
     import torch
@@ -115,7 +112,7 @@ class Run:
                 for name in names(folder, suffix)
             }
 
-        ledgers, agreed = all_of("ledger", ".jsonl"), self._charter()
+        ledgers, agreed = all_of("ledger", ".jsonl"), charter_of(self.folder, self.party)
         return RunView(
             charter_text=agreed,
             side=min(ledgers, default="nobody") if self.party is not None else "",
@@ -125,7 +122,7 @@ class Run:
             roster_text=read("roster.json"),
             result_text=read("result.json"),
             metrics_text=read("metrics.jsonl"),
-            weights=self._weights(gathered=bool(agreed) and self.party is None),
+            weights=weights_of(self.folder, gathered=bool(agreed) and self.party is None),
             ledgers=ledgers,
             checkpoints={
                 party: note.decode("utf-8", "replace")
@@ -140,30 +137,6 @@ class Run:
             held_heads=heads,
             expected_plan=expect_plan,
         )
-
-    def _charter(self) -> bytes:
-        """Return what the parties agreed on; it lies beside a party's side, and in a whole run."""
-        place = self.folder if self.party is None else Folder(self.party)
-        return place.read("charter.json", CHARTER_LIMIT)
-
-    def _weights(self, *, gathered: bool) -> dict[str, str]:
-        """Return the models' digests; where sides were gathered, models stay at their parties."""
-        files = self.folder.names("checkpoints", ".npz")
-        if gathered and not files:
-            return digests_of(self.folder.read("checkpoints.json", DIGESTS_LIMIT))
-        return {
-            name.removesuffix(".npz"): npz_digest(self.folder.read(f"checkpoints/{name}"))
-            for name in files
-        }
-
-    def check_name(self, run: str) -> None:
-        """Raise UsageError unless the run has this name."""
-        if self._run != run:
-            raise UsageError(
-                f"The run in {self.path} is another one than --run names.",
-                why=f"its name is {run_name(self._run)}",
-                fix="give the folder of that run, or leave --run out",
-            )
 
     def _strays(self, folder: str, ending: str) -> bool:
         """Tell whether a folder holds more than files of its kind, and what a kill may leave."""
@@ -186,7 +159,7 @@ class Run:
             )
         else:
             found = trained_model.of_client(self._opened(site, folder=folder))
-        return with_(found, facts={**found.facts, "run": self._run})
+        return with_(found, facts={**found.facts, "run": self.name})
 
     def about(self, site: str) -> Mapping[str, Any]:
         """Return what the site of a folder's name told of itself beside its client's model."""
@@ -203,7 +176,8 @@ class Run:
         return name, self.folder.read(f"checkpoints/{name}.npz")
 
     @property
-    def _run(self) -> str:
+    def name(self) -> str:
+        """The run's name, as its roster says."""
         return _run_of(self.folder.read("roster.json"))
 
     @property
@@ -216,7 +190,7 @@ class Run:
 
         beside = self.path.resolve().parent
         own = beside / "keys" if (beside / "identity.json").is_file() else None
-        return ClientModels(self._run, self.path, own)
+        return ClientModels(self.name, self.path, own)
 
     def model(self, site: str | None = None) -> torch.nn.Module:
         """Return a model as a module to use outside: of PyTorch Geometric's layers, or of ratings.

@@ -89,9 +89,7 @@ def play(
     chosen = PrivacyPolicy.preset(policy)
     shared = CONFIG.shared().model_copy(update={"policy": chosen.name})
     algorithm: Any = countless() if noised else None
-    bus = Bus(
-        chosen, rounds, FIVE, algorithm=algorithm, transport="nvflare", config=shared.text()
-    )
+    bus = Bus(chosen, rounds, FIVE, algorithm=algorithm, transport="nvflare", config=shared.text())
     bus.lose = losing or bus.lose
     bus.play(rounds)
     toy = bus.toy

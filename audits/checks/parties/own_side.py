@@ -79,13 +79,12 @@ def witnesses(case: Case) -> str:
     told = {item.id for item in case.plan.items if item.sender == str(Role.CLIENT)}
     for entry in case.ledger_index.entries[case.view.side]:
         if entry["kind"] == "release" and entry["item"] in told:
-            said = entry["item"], entry["commitment"], entry["prev"]
-            spoken.add(entry["exchange"], *said)
+            item, commitment, head = entry["item"], entry["commitment"], entry["prev"]
+            spoken.add(entry["exchange"], item, commitment, head)
         if entry["kind"] == "heads":
             missing += _noted(case, spoken, entry, noted)
-    for number in _with_a_root(case):
-        if number not in noted:
-            fail("witnesses", f"{case.view.side} wrote down no heads in exchange {number}")
+    if silent := [number for number in _with_a_root(case) if number not in noted]:
+        fail("witnesses", f"{case.view.side} wrote down no heads in exchange {silent[0]}")
     said = f"{plural(len(noted), 'root')} over all clients' heads, each with a receipt of what left"
     said += f"; {plural(missing, 'receipt')} say that something was lost" if missing else ""
     return f"{said}; that all clients hold the same roots, only their ledgers show"

@@ -15,6 +15,7 @@ from secure_fgl.errors import UsageError
 from secure_fgl.store.files import Folder, content, create
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.run_folder import RunFolder
+from secure_fgl.store.sides.party_side import check_name
 
 __all__ = ["gather_files", "write_hand_over"]
 
@@ -45,8 +46,7 @@ def write_hand_over(
             why="a hand-over is one party's side of a run between organisations",
             fix="give the folder that holds identity.json, charter.json and run/",
         )
-    if run is not None:
-        found.check_name(run)
+    check_name(found.name, run)
     _at_rest(found.party)
     view = found.view()
     path = Path(out)
