@@ -76,13 +76,16 @@ def test_an_honest_bundle_passes_every_step_in_order():
     assert [s.name for s in found.steps] == STEPS
     assert found.ok, found.failed
     left = {s.name for s in found.steps if s.status is Status.NOT_CHECKED}
-    assert left == {"captured", "heads", "trust"}
+    assert left == {"approvals", "captured", "heads", "trust"}
     assert found.verdict == SELF_CONSISTENT
 
 
 def test_with_heads_and_keys_from_elsewhere_captures_alone_are_left_unchecked():
     found = verify_bundle(DATA, heads=TOY.checkpoints, trusted=TRUSTED, expect_plan=TOY.plan.digest)
-    assert {s.name for s in found.steps if s.status is not Status.OK} == {"captured"}
+    assert {s.name for s in found.steps if s.status is not Status.OK} == {
+        "approvals",  # of a simulation
+        "captured",
+    }
     assert status(found, "captured") is Status.NOT_CHECKED
     assert found.verdict == WITNESSED
 

@@ -275,6 +275,7 @@ def test_the_report_of_a_side_speaks_of_that_party_alone(he: Federation) -> None
     assert {party.site for party in made.parties} == set(he.charter.sites.values())
 
 
+@pytest.mark.usefixtures("quick")
 def test_o16_an_account_of_a_side_is_of_that_client(noised: Federation) -> None:
     found = account(side(noised, MINE))
     assert [client.name for client in found.clients] == [MINE]
