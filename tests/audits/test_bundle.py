@@ -281,12 +281,13 @@ def test_the_page_on_checking_by_hand_works_as_it_stands(tmp_path: Path):
     (tmp_path / "bundle.zip").write_bytes(DATA)
     page = FILES["VERIFY.md"].decode()
     blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 3
-    for block in blocks:
+    assert len(blocks) == 4
+    for block in blocks[:3]:
         done = by_hand(block, tmp_path)
         assert done.returncode == 0, done.stderr
         assert "OK" in done.stdout
     assert done.stdout.count("Verified Successfully") == len(TOY.stores)
+    assert by_hand(blocks[3], tmp_path).stdout == "no charter: a simulation\n"
     # Controls: the same commands stop at a changed file, statement and ledger.
     ledger = tmp_path / "bundle" / "ledger" / f"{CLIENTS[0]}.jsonl"
     ledger.write_bytes(ledger.read_bytes().replace(b'"time":"2026', b'"time":"2025', 1))

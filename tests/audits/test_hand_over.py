@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from secure_fgl.store.bundles import verify_path, write_bundle
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
 from tests.audits.party_tools import Federation, play
+from tests.audits.test_bundle import by_hand
 from tests.audits.toy_run import AGGREGATOR, FIVE
 from tests.secure_fgl.cli_tools import invoke
 
@@ -103,12 +105,27 @@ def test_gathered_sides_are_a_run_that_verifies_reports_and_bundles(
     found = verify_path(bundle)
     assert found.ok, found.failed
     assert next(s for s in found.steps if s.name == "approvals").status == "OK"
+    _checked_by_hand(bundle, len(made.folders))
     assert (
         invoke("audit", "export", run, "--to", "art30-csv", "--out", tmp_path / "x.csv").exit_code
         == 0
     )
     (run / "charter.json").unlink()
     assert Run(run).verify().verdict == "FAILED at approvals"
+
+
+def _checked_by_hand(bundle: Path, parties: int) -> None:
+    """Follow the bundle's own page: every party's signature under the charter, with OpenSSL."""
+    page = unpack(bundle.read_bytes())["VERIFY.md"].decode()
+    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    for block in (blocks[0], blocks[2]):  # unpacks, and writes every party's key
+        assert by_hand(block, bundle.parent).returncode == 0
+    done = by_hand(blocks[3], bundle.parent)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Verified Successfully") == parties
+    charter = bundle.parent / "bundle" / "charter.json"
+    charter.write_bytes(charter.read_bytes().replace(b"site-1", b"site-9"))
+    assert by_hand(blocks[3], bundle.parent).returncode != 0  # the control
 
 
 def test_commands_take_a_partys_folder(made: Federation, tmp_path: Path) -> None:
