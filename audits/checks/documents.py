@@ -45,9 +45,11 @@ def files(case: Case) -> str:
     if view.strays:
         fail("files", f"{view.strays[0]}/ holds something that is none of ours")
     _of_this_version(case)
-    found = f"{len(read)} documents, {plural(len(view.ledgers), 'ledger')} and their signed heads"
     lacking = len(view.ledgers) - len(view.checkpoints)
-    return f"{found}; {plural(lacking, 'ledger')} without one" if lacking else found
+    found = f"{len(read)} documents, {plural(len(view.ledgers), 'ledger')}"
+    if lacking:
+        return f"{found} and {plural(len(view.checkpoints), 'signed head')}"
+    return f"{found} and {'its signed head' if view.side else 'their signed heads'}"
 
 
 def _of_this_version(case: Case) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from audits.checks.parties.left import held_by_others
 from audits.evidence.run_files import fail
 from audits.evidence.steps import Case, Check, NotChecked
-from audits.report.words import plural
 from crypto.errors import CryptoError
 from crypto.signing.checkpoint import Checkpoint, read
 from crypto.signing.merkle import root
@@ -50,7 +49,8 @@ def tree(case: Case) -> str:
             )
         _same_root("tree", party, head, leaves)
     signed = len(case.ledger_index.leaves) - len(open_ended)
-    return "; ".join((f"{plural(signed, 'signed head')} cover exactly these entries", *open_ended))
+    said = "1 signed head covers" if signed == 1 else f"{signed} signed heads cover"
+    return "; ".join((f"{said} exactly these entries", *open_ended))
 
 
 def heads(case: Case) -> str:

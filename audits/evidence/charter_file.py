@@ -6,17 +6,21 @@ it is evidence: nothing of it is believed until the step ``approvals`` has held 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from audits.evidence.run_files import fail
 from crypto.errors import CryptoError
-from crypto.signing.canonical import parse
+from crypto.signing.canonical import canonical, parse
 from protocols.errors import EvidenceError
-from protocols.evidence.approval import approved
 
-__all__ = ["CharterFile", "read_charter"]
+__all__ = ["APPROVAL", "CharterFile", "read_charter"]
+
+APPROVAL = "charter"
+"""The domain of a party's signature over a charter."""
+_ADDED = ("signatures", "refusals")  # what parties say to it, and so no part of what they sign
 
 CHARTER_LIMIT = 64 << 20  # bytes; a plan of a thousand clients is far below
 _TEXTS = ("run", "nonce", "plan", "policy", "config")
@@ -74,10 +78,15 @@ def read_charter(data: bytes) -> CharterFile:
             organisations=_names(found.get("organisations", {})),
             signatures={name: bytes.fromhex(value) for name, value in signatures.items()},
             refused=tuple(sorted(_refusals(found.get("refusals", {})))),
-            signed=approved(found),
+            signed=_signed(found),
         )
     except (CryptoError, KeyError, TypeError, ValueError):
         raise EvidenceError("approvals", "charter.json is not a charter") from None
+
+
+def _signed(document: Mapping[str, Any]) -> bytes:
+    drawn_up = {name: value for name, value in document.items() if name not in _ADDED}
+    return hashlib.sha256(canonical(drawn_up)).digest()
 
 
 def _is_text(value: object) -> bool:

@@ -6,11 +6,10 @@ import hashlib
 import hmac
 import json
 
-from audits.evidence.charter_file import CharterFile
+from audits.evidence.charter_file import APPROVAL, CharterFile
 from audits.evidence.run_files import fail
 from audits.evidence.steps import Case, Check, NotChecked
 from crypto.errors import CryptoError
-from protocols.evidence.approval import APPROVAL
 from protocols.wire.header import NONE
 
 

@@ -47,7 +47,7 @@ def held_by_others(case: Case, party: str) -> str:
     size, reached = len(case.ledger_index.entries[party]), max((s.seq for s in received), default=0)
     if not received:
         return f"{party} left before others received anything of it"
-    rest = f"; {size - reached} entries from there on are its own word" if size > reached else ""
+    rest = f"; what follows entry {reached} is its own word" if size > reached + 1 else ""
     where = _where(case, party, own, received)
     return f"{party} {where}: its ledger is held to a head over {reached} entries{rest}"
 

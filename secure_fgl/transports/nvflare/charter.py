@@ -8,6 +8,7 @@ put another key in a party's place, and nobody can say later that it agreed to a
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,6 @@ from crypto.samplers import entropy
 from crypto.signing.canonical import canonical, parse
 from crypto.signing.signatures import SigningKey, VerifyKey
 from protocols.errors import BadEnvelope, EvidenceError, OtherVersion, SecureFglError
-from protocols.evidence.approval import APPROVAL, approved
 from protocols.plan.plan import Plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.strict import read_yaml
@@ -32,6 +32,7 @@ from secure_fgl.config import Config
 from secure_fgl.config_values import asks_for_a_variable
 
 LIMIT = 64 << 20  # bytes; a plan of a thousand clients is far below
+_DOMAIN = "charter"
 _END_DOMAIN = "charter end"
 _KEYS = {"run", "nonce", "parties", "sites", "plan", "policy", "config", "signatures"}
 
@@ -82,11 +83,12 @@ class Charter:
     @property
     def signed(self) -> bytes:
         """SHA-256 over all of the charter but its signatures."""
-        return approved(self.document())
+        document = {key: value for key, value in self.document().items() if key != "signatures"}
+        return hashlib.sha256(canonical(document)).digest()
 
     def signed_by(self, name: str, key: SigningKey) -> Charter:
         """Return the charter with one more signature."""
-        signatures = {**self.signatures, name: key.sign(APPROVAL, self.signed)}
+        signatures = {**self.signatures, name: key.sign(_DOMAIN, self.signed)}
         return Charter(
             self.nonce, self.roster, self.sites, self.plan, self.policy, self.config, signatures
         )
@@ -117,7 +119,7 @@ class Charter:
         for name in sorted(names):
             try:
                 key = self.roster.party(name).verify
-                key.verify(APPROVAL, self.signatures[name], self.signed)
+                key.verify(_DOMAIN, self.signatures[name], self.signed)
             except CryptoError as error:
                 raise EvidenceError("charter", f"{name} signed another charter") from error
 
