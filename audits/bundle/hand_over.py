@@ -5,6 +5,7 @@
     hand-over.json                  format, run, party, and SHA-256 of every other file
     charter.json  plan.json  policy.json  roster.json  config.yaml    what all parties agreed on
     ledger/<party>.jsonl  heads/<party>.checkpoint                    its own record, receipts in it
+    budgets/<party>[.<unit>].checkpoint                               a client's budgets, cosigned
     result.json  metrics.jsonl  checkpoints.json                      the aggregator's alone
 
 Nothing else goes in: no key, no kept state, no captured payload, no model but its digest, and no
@@ -18,6 +19,7 @@ import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from audits.bundle.archive import pack, unpack
 from audits.bundle.making import portable
@@ -27,6 +29,7 @@ from audits.evidence.run_files import RunView, check_version, fail
 from crypto.errors import CryptoError
 from crypto.signing.canonical import canonical, parse
 from protocols.errors import EvidenceError, OtherVersion
+from protocols.policy.budget import Unit
 from protocols.versions import HAND_OVER
 from protocols.wire.roles import Role
 
@@ -86,6 +89,8 @@ def hand_over(view: RunView) -> bytes:
     files[f"ledger/{party}.jsonl"] = bare.ledgers.get(party, b"")
     if note := bare.checkpoints.get(party):
         files[f"heads/{party}.checkpoint"] = note.encode()
+    notes = {name for name in _notes(party) if name in bare.budgets}
+    files |= {f"budgets/{name}.checkpoint": bare.budgets[name] for name in notes}
     if roster.roster.party(party).role is Role.AGGREGATOR:
         result = (bare.result_text, bare.metrics_text, digests_text(bare.weights))
         files |= {name: data for name, data in zip(_RESULT, result, strict=True) if data}
@@ -141,10 +146,15 @@ def _of_its_party(
         fail(STEP, "it is of nobody on its roster, or of another run")
     ledger, head = f"ledger/{party}.jsonl", f"heads/{party}.checkpoint"
     more = {head} | (set(_RESULT) if roles[party] == Role.AGGREGATOR else set())
+    more |= {f"budgets/{name}.checkpoint" for name in _notes(party) if roles[party] == Role.CLIENT}
     if not {*DOCUMENTS, ledger} <= set(files):
         fail(STEP, "a document of the run, or the party's ledger, is missing")
     if strays := set(files) - {*DOCUMENTS, ledger, *more}:
         fail(STEP, f"it holds {len(strays)} files that are not its party's to hand over")
+
+
+def _notes(party: str) -> tuple[str, ...]:
+    return tuple(party if unit == "client" else f"{party}.{unit}" for unit in get_args(Unit))
 
 
 def gather(given: Sequence[tuple[str, bytes]]) -> Gathered:

@@ -54,6 +54,7 @@ class RunView:
             as the last ``audit report`` was given them; may be empty.
         reports: file name -> bytes, of what now lies in ``report/``.
         strays: folders of the evidence in which something lies that is none of ours.
+        budgets: name of a note -> a budget's head that the aggregator cosigned; no step reads it.
         captured: returns what lies in ``captured/``; None where it is not looked at, as in bundles.
         held_heads: party -> the signed head that *others* hold; None if nobody was asked.
         expected_plan: digest (hex) of the plan that was approved; None if not stated.
@@ -75,6 +76,7 @@ class RunView:
     waivers_text: bytes = b""
     reports: Mapping[str, bytes] = field(default_factory=dict)
     strays: tuple[str, ...] = ()
+    budgets: Mapping[str, bytes] = field(default_factory=dict)
     captured: Callable[[], CapturedFiles] | None = None
     held_heads: Mapping[str, str] | None = None
     expected_plan: str | None = None

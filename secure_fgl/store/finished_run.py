@@ -133,6 +133,7 @@ class Run:
             waivers_text=read("waivers.json"),
             reports=all_of("report"),
             strays=tuple(folder for folder, end in ENDINGS.items() if self._strays(folder, end)),
+            budgets=all_of("budgets", ".checkpoint"),
             captured=lambda: found(self.folder),
             held_heads=heads,
             expected_plan=expect_plan,
