@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from secure_fgl.store.trained_model import TrainedModel
 
 NOT_JUDGED = "not audited"
-
-
 FORMATS = ("html", "json", "md", "csv")
 
 

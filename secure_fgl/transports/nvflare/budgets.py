@@ -66,7 +66,7 @@ def cosigned(kit: PartyKit, client: str, heads: Sequence[bytes]) -> list[bytes]:
     for dataset, data in zip(datasets, heads, strict=True):
         try:
             key = kit.charter.roster.party(client).verify
-            head = read(data.decode("ascii", "replace"), name=client, key=key)
+            head = read(data.decode("utf-8", "replace"), name=client, key=key)
         except CryptoError:
             raise BadEnvelope("A head of a budget is not signed by its client.") from None
         if head.origin != origin_of(client, dataset):
@@ -90,6 +90,6 @@ def keep(kit: PartyKit, notes: Sequence[bytes]) -> None:
     for (name, dataset), note in zip(
         budgets_of(kit.charter, kit.name).items(), notes, strict=False
     ):
-        anchor = Anchor(note.decode("ascii", "replace"), AGGREGATOR_NAME, key)
+        anchor = Anchor(note.decode("utf-8", "replace"), AGGREGATOR_NAME, key)
         store.anchor(anchor, kit.name, dataset)
         folder.write(f"budgets/{name}.checkpoint", note)
