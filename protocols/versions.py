@@ -9,6 +9,7 @@ anything else; it lies under the signature, chain or lock of what it numbers, wh
     plan           ``version``; in the plan's digest, and so in every signed header
     ledger         ``version`` of the first entry; in every head after it
     bundle         ``version`` of ``manifest.json``, and of ``keys/trust.json``, which is signed
+    hand-over      ``version`` of ``hand-over.json``
     kept state     the byte after ``SFGS`` before every journal; in what the lock is bound to
     capture        the byte after ``SFGC``, likewise
     client model   the byte after ``SFGM``, likewise
@@ -37,6 +38,7 @@ __all__ = [
     "CLIENT_MODEL",
     "ENVELOPE",
     "FORMATS",
+    "HAND_OVER",
     "LEDGER",
     "PLAN",
     "REPORT",
@@ -109,7 +111,7 @@ PLAN = Format(
     "plan", 8, "make a plan with this program before a run; audit with the program that made a run"
 )
 LEDGER = Format("ledger", 6, _AUDIT)
-BUNDLE = Format("bundle", 2, "check it with the program that made it, or ask for a new bundle")
+BUNDLE = Format("bundle", 3, "check it with the program that made it, or ask for a new bundle")
 STATE = Format(
     "kept state", 10, "resume with the program that the run began with, or start it again", b"SFGS"
 )
@@ -117,10 +119,11 @@ CAPTURE = Format("capture", 3, _AUDIT, mark=b"SFGC")
 CLIENT_MODEL = Format(
     "client model", 1, "take the model out with the program that made the run", mark=b"SFGM"
 )
-REPORT = Format("report", 5, "make the report again with this program", oldest=1)
+REPORT = Format("report", 6, "make the report again with this program", oldest=1)
 ATTACKS = Format("list of attacks", 1, "run secure-fgl audit attack on the run again")
 WAIVERS = Format("list of waivers", 1, "give the waivers to audit report again")
 BASELINE = Format("baseline", 1, "give the baseline to audit report again")
+HAND_OVER = Format("hand-over", 1, "gather it with the program that made it, or ask for another")
 BUDGET = Format("budget", 1, "use the program that wrote it; removing it forgets what was spent")
 FORMATS = (
     ENVELOPE,
@@ -135,4 +138,5 @@ FORMATS = (
     WAIVERS,
     BASELINE,
     BUDGET,
+    HAND_OVER,
 )

@@ -15,9 +15,10 @@ from audits.accounting.engines import Meter, false_noise
 from audits.accounting.models import Account
 from audits.accounting.order import order, order_of, order_reasons
 from audits.accounting.tally import Tally
-from audits.evidence.own_files import EVIDENCE
+from audits.evidence import own_files
 from audits.evidence.run_files import RunView
 from audits.evidence.steps import Case, Status, Verification, run_checks
+from protocols.errors import EvidenceError
 
 __all__ = ["Account", "account", "account_of"]
 
@@ -38,7 +39,9 @@ def account(view: RunView) -> Account:
     """
     case = Case(view.folder_only)
     case.plan, case.policy, case.roster  # noqa: B018 - raises at step "files"
-    return account_of(case, run_checks(case, EVIDENCE))
+    if case.view.side and not case.yardstick.clients:
+        raise EvidenceError("accounting", f"{case.view.side} is no client, and only these spend")
+    return account_of(case, run_checks(case, own_files.evidence(case)))
 
 
 def account_of(case: Case, evidence: Verification) -> Account:
@@ -83,12 +86,16 @@ def account_of(case: Case, evidence: Verification) -> Account:
         records=training.records(single) if single is not None else None,
         counted=counted(scored) if scored is not None else None,
         order=order(ordered) if ordered is not None else None,
-        notes=NOTES,
+        notes=(*NOTES, ONE_SIDE) if case.view.side else NOTES,
         evidence=evidence.verdict,
         failed=tuple(step.name for step in evidence.steps if step.status is Status.FAIL),
     )
 
 
+ONE_SIDE = (
+    "This is one client's side: over how many others its totals were opened is not in its ledger, "
+    "and the number that the plan counts on stands in its place."
+)
 OUTSIDE = "who took part, and when"
 """What no message says and no noise covers, in every run."""
 

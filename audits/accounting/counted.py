@@ -12,14 +12,12 @@ from collections.abc import Iterator
 
 from audits.accounting import models as m
 from audits.accounting.coverage import unread
-from audits.evidence.drift import Yardstick
 from audits.evidence.steps import Case
 from protocols.errors import EvidenceError, PolicyError
 from protocols.plan.noise import CountPlan
 from protocols.plan.plan import Plan
 from protocols.privacy.record_noise import counted_epsilon, counted_in
 from protocols.privacy.training import TrainingPlan
-from protocols.wire.roles import Role
 
 __all__ = ["Scored", "counted", "counted_reasons", "scored_of"]
 
@@ -50,9 +48,9 @@ class Scored:
             good = False
         if not good:
             raise EvidenceError("plan", "its noise on counts cannot be counted with")
-        yardstick = Yardstick(case.plan, case.policy, case.roster)
+        yardstick = case.yardstick
         silent = unread(case.ledger_index, yardstick)
-        clients = [name for name, role in yardstick.roles.items() if role == Role.CLIENT]
+        clients = yardstick.clients
         sent, self.bare = Counter[str](), set[str](silent)
         for release in case.ledger_index.releases():
             if release.item in self.items and release.party in clients:

@@ -89,9 +89,8 @@ def left_bare(ledger_index: LedgerIndex, yardstick: Yardstick) -> tuple[str, ...
 
 
 def unread(ledger_index: LedgerIndex, yardstick: Yardstick) -> tuple[str, ...]:
-    """Return the clients on the roster whose ledgers are missing or broken."""
-    clients = (name for name, role in yardstick.roles.items() if role == Role.CLIENT)
-    return tuple(name for name in clients if name not in ledger_index.entries)
+    """Return the clients that are looked at and whose ledgers are missing or broken."""
+    return tuple(name for name in yardstick.clients if name not in ledger_index.entries)
 
 
 def _recorded(ledger_index: LedgerIndex, yardstick: Yardstick) -> Iterator[tuple[str, str]]:

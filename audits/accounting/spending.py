@@ -14,7 +14,6 @@ from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import Item
 from protocols.plan.steps import Step
 from protocols.policy.budget import Budget, Unit
-from protocols.wire.roles import Role
 
 _Sum = tuple[int, str]  # exchange, cohort digest
 
@@ -76,7 +75,7 @@ def _sum_of(sent: Sent) -> _Sum:
 def spends(
     ledger_index: LedgerIndex, yardstick: Yardstick, noised: Sequence[Item], colluders: int
 ) -> dict[str, list[Spend]]:
-    """Return per client on the roster every noised vector that its ledger shows.
+    """Return per client that is looked at every noised vector that its ledger shows.
 
     An attempt that is repeated carries the same vector (O5) and counts once, unless more than one
     of its totals was opened; a message that is read by itself draws anew, so each counts. A vector
@@ -89,9 +88,7 @@ def spends(
         colluders: how many others of one total are assumed to collude.
     """
     items, openings = {item.id: item for item in noised}, Openings(ledger_index)
-    found: dict[str, list[Spend]] = {
-        name: [] for name, role in yardstick.roles.items() if role == Role.CLIENT
-    }
+    found: dict[str, list[Spend]] = {name: [] for name in yardstick.clients}
     asked: dict[tuple[str, str, int], list[Sent]] = defaultdict(list)
     for sent in ledger_index.releases():
         if sent.item in items and sent.party in found:

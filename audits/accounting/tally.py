@@ -11,7 +11,6 @@ from audits.accounting import models as m
 from audits.accounting.coverage import coverage, derived, left_bare, objection, unread
 from audits.accounting.engines import GAUSSIAN, Drawn, Meter, check_noise, sound
 from audits.accounting.spending import Openings, Spend, spends
-from audits.evidence.drift import Yardstick
 from audits.evidence.steps import Case
 from protocols.disclosures.names import Disclosure
 from protocols.plan.noise import NoisePlan
@@ -34,7 +33,7 @@ class Tally:
 
     def __init__(self, case: Case) -> None:
         self.case, self.plan, self.policy = case, case.plan, case.policy
-        yardstick = Yardstick(case.plan, case.policy, case.roster)
+        yardstick = case.yardstick
         self.covered, self.not_covered = coverage(case.ledger_index, yardstick)
         self.unread = unread(case.ledger_index, yardstick)
         # Noise of one's own is of all that a client sends, so nothing may leave without it.

@@ -19,7 +19,6 @@ from audits.accounting import models as m
 from audits.accounting.coverage import unread
 from audits.accounting.engines import opacus
 from audits.accounting.spending import budget_facts
-from audits.evidence.drift import Yardstick
 from audits.evidence.steps import Case
 from protocols.errors import EvidenceError, PolicyError
 from protocols.plan.plan import Plan
@@ -33,7 +32,6 @@ from protocols.privacy.training import (
     rdp_sampled_gaussian,
     training_divergence,
 )
-from protocols.wire.roles import Role
 
 __all__ = ["TOLERANCE", "Recorded", "derived_from_records", "reasons", "records"]
 
@@ -71,9 +69,9 @@ class Recorded:
         if not good:
             raise EvidenceError("plan", "its private training cannot be counted with")
         self.planned = planned
-        yardstick = Yardstick(case.plan, case.policy, case.roster)
+        yardstick = case.yardstick
         self.unread = frozenset(unread(case.ledger_index, yardstick))
-        self.clients = [n for n, role in yardstick.roles.items() if role == Role.CLIENT]
+        self.clients = list(yardstick.clients)
         self.bare = {name: self._bare(name) for name in self.clients}
         self.steps = {name: self._steps(name) for name in self.clients}
 

@@ -110,6 +110,7 @@ def _run(view: RunView) -> dict[str, bytes]:
     documents = {
         "attacks.json": view.attacks_text,
         "baseline.json": view.baseline_text,
+        "charter.json": view.charter_text,
         "metrics.jsonl": view.metrics_text,
         "result.json": view.result_text,
         "waivers.json": view.waivers_text,

@@ -44,6 +44,7 @@ _KNOWN = {
     *NEEDED,
     "attacks.json",
     "baseline.json",
+    "charter.json",
     "metrics.jsonl",
     "result.json",
     "waivers.json",

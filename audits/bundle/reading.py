@@ -7,14 +7,20 @@ from collections.abc import Mapping
 from audits.evidence.run_files import RunView, json_object, read_json
 from crypto.signing.canonical import canonical
 
-__all__ = ["digests_text", "view_of"]
+__all__ = ["DIGESTS_LIMIT", "digests_of", "digests_text", "view_of"]
 
-_DIGESTS_LIMIT = 1 << 16  # bytes
+DIGESTS_LIMIT = 1 << 16  # bytes
 
 
 def digests_text(weights: Mapping[str, str]) -> bytes:
     """Return ``checkpoints.json``: the digests of the models, which stay outside of bundles."""
     return canonical(dict(weights))
+
+
+def digests_of(data: bytes) -> dict[str, str]:
+    """Parse ``checkpoints.json``; raises EvidenceError at step ``files``."""
+    found = read_json(data or b"{}", limit=DIGESTS_LIMIT, what="checkpoints.json")
+    return {n: str(digest) for n, digest in json_object(found, "checkpoints.json").items()}
 
 
 def view_of(
@@ -33,18 +39,15 @@ def view_of(
     Raises:
         EvidenceError: at step ``files``: ``checkpoints.json`` is no list of digests.
     """
-    weights = read_json(
-        files.get("checkpoints.json", b"{}"), limit=_DIGESTS_LIMIT, what="checkpoints.json"
-    )
-    weights = json_object(weights, "checkpoints.json")
     notes = _folder(files, "heads", ".checkpoint")
     return RunView(
         plan_text=files.get("plan.json", b""),
         policy_text=files.get("policy.json", b""),
         roster_text=files.get("roster.json", b""),
+        charter_text=files.get("charter.json", b""),
         result_text=files.get("result.json", b""),
         metrics_text=files.get("metrics.jsonl", b""),
-        weights={name: str(digest) for name, digest in weights.items()},
+        weights=digests_of(files.get("checkpoints.json", b"")),
         ledgers=_folder(files, "ledger", ".jsonl"),
         checkpoints={party: note.decode("utf-8", "replace") for party, note in notes.items()},
         attacks_text=files.get("attacks.json", b""),

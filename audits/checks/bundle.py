@@ -24,7 +24,7 @@ from audits.bundle.statements import (
 )
 from audits.evidence.run_files import RunView, fail
 from audits.evidence.steps import Case, Check, NotChecked, Verification, run_checks
-from audits.evidence.verify import CHECKS
+from audits.evidence.verify import CHECKS, checks_of
 from audits.report.models import Report
 from audits.report.words import plural
 from crypto.errors import CryptoError
@@ -69,7 +69,8 @@ def verify_bundle(
 
 def verify_run(view: RunView, *, trusted: Mapping[str, str] | None = None) -> Verification:
     """Run every step on a run folder, and compare its keys with those known from elsewhere."""
-    return run_checks(Case(view), (*CHECKS, trust(trusted)))
+    case = Case(view)
+    return run_checks(case, (*checks_of(case), trust(trusted)))
 
 
 def _check(name: str, run: Callable[[Case], str], *needs: str) -> Check:

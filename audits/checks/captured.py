@@ -95,12 +95,12 @@ def _of_this_version(party: str, name: str, piece: PieceFile) -> None:
 def _removable(case: Case, files: CapturedFiles, gone: list[str]) -> str:
     """Return why the captures of some parties may be away; raises EvidenceError if they may not.
 
-    Only a simulation has all parties' captures in the folder that is looked at.
+    Only a simulation, or a party's own side, has the captures in the folder that is looked at.
     """
     capture = case.policy.capture
     if capture is None:
         fail("captured", "a piece was captured against the policy")
-    if not case.roster_file.simulated:
+    if not case.roster_file.simulated and not case.view.side:
         return "each party keeps its own, and removes them after its days"
     begun = max(_day(case, party) for party in gone)
     until = begun + timedelta(days=capture.days)

@@ -7,8 +7,10 @@ import hmac
 from collections.abc import Iterator
 
 from audits.accounting.engines import false_noise
+from audits.checks.parties.left import may_lack_head
 from audits.evidence.run_files import LEDGER_LIMIT, fail
 from audits.evidence.steps import Case, Check
+from audits.report.words import plural
 from protocols.disclosures.registry import code
 from protocols.errors import OtherVersion
 from protocols.evidence.ledger import Entry
@@ -33,15 +35,21 @@ def files(case: Case) -> str:
         if len(data) > LEDGER_LIMIT:
             fail("files", f"the ledger of {party} is larger than {LEDGER_LIMIT} bytes")
     for party in view.ledgers:
-        if party not in view.checkpoints:
+        if party not in view.checkpoints and not may_lack_head(case, party):
             fail("files", f"there is no signed head of the ledger of {party}")
     for party in view.checkpoints:
         if party not in view.ledgers:
             fail("files", f"there is a signed head of {party}, but no ledger")
+    if view.side and (len(view.ledgers) > 1 or case.roster_file.simulated):
+        fail("files", "one party's side of a run holds its own ledger alone, and is no simulation")
     if view.strays:
         fail("files", f"{view.strays[0]}/ holds something that is none of ours")
     _of_this_version(case)
-    return f"{len(read)} documents, {len(view.ledgers)} ledgers and their signed heads"
+    lacking = len(view.ledgers) - len(view.checkpoints)
+    found = f"{len(read)} documents, {plural(len(view.ledgers), 'ledger')}"
+    if lacking:
+        return f"{found} and {plural(len(view.checkpoints), 'signed head')}"
+    return f"{found} and {'its signed head' if view.side else 'their signed heads'}"
 
 
 def _of_this_version(case: Case) -> None:
@@ -109,7 +117,8 @@ def roster(case: Case) -> str:
     parties = {p["name"]: p["role"] for p in file.roster.document()}
     if strangers := sorted(set(case.view.ledgers) - set(parties)):
         fail("roster", f"{len(strangers)} ledgers belong to nobody on the roster")
-    if silent := sorted(set(parties) - set(case.view.ledgers)):
+    silent = sorted(set(parties) - set(case.view.ledgers))
+    if silent and not case.view.side:
         fail("roster", f"{len(silent)} parties have no ledger, among them {silent[0]}")
     if tuple(sorted(file.roster.names(Role.CLIENT))) != case.plan.clients:
         fail("roster", "the clients on the roster are not the clients of the plan")
@@ -123,7 +132,8 @@ def roster(case: Case) -> str:
             fail("roster", f"the ledger of {party} was begun in another role")
         if first.get("transport") != file.transport:
             fail("roster", f"the ledger of {party} was begun on another transport")
-    return f"{len(parties)} parties, each with its ledger; the run's name follows from them"
+    whose = f"and the ledger of {case.view.side}" if case.view.side else "each with its ledger"
+    return f"{len(parties)} parties, {whose}; the run's name follows from them"
 
 
 def _same(one: str, other: str) -> bool:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from audits.accounting.models import rounded_up
 from audits.evidence.run_files import fail
-from audits.evidence.steps import Case, Check
+from audits.evidence.steps import Case, Check, NotChecked
 from audits.report.words import plural
 from protocols.disclosures._evaluated.ciphers import keyed
 from protocols.disclosures._evaluated.guards import evaluated
@@ -175,7 +175,7 @@ def budget(case: Case) -> str:
             fail("budget", f"{party} took from a budget, and no noise is planned for it")
         found.setdefault((party, unit), []).append(entry)
     for unit, claim in claims.items():
-        for party in case.roster.clients:
+        for party in case.yardstick.clients:
             _reserved(case, party, found.get((party, unit), []), unit, claim)
     if not claims:
         return "no noise is planned, and no budget was touched"
@@ -199,6 +199,32 @@ def _reserved(case: Case, party: str, found: Sequence[Entry], unit: Unit, claim:
     for other in case.ledger_index.entries.get(party, []):
         if claim.draws(other) and other["seq"] < entry["seq"]:
             fail("budget", f"{party} noised a message before it reserved its budget (O20)")
+
+
+def own_keys(case: Case) -> str:
+    """Hold one party's own keys: the authority's lived as they should, a client used what it took.
+
+    That a client's keys are those which the authority made, only both ledgers show.
+    """
+    made, secret = _made(case), _schemes(case)
+    if not secret:
+        return "no sum is encrypted, and there was no key"
+    role = case.roster.party(case.view.side).role
+    if role is Role.KEY_AUTHORITY:
+        return f"{plural(sum(map(len, made.values())), 'key')}, each made and destroyed once"
+    if case.view.side not in _takers(case):
+        raise NotChecked("this party takes no key of an epoch")
+    taken, uploads = set[str](), 0
+    for entry in case.ledger_index.entries[case.view.side]:
+        if entry["kind"] == "key":
+            taken.add(entry["key"][:16])
+        item = case.ledger_index.items.get(entry.get("item", ""))
+        if entry["kind"] != "release" or item is None or item.step is not Step.UP:
+            continue
+        uploads += str(item.part) in secret
+        if str(item.part) in secret and entry["key"] not in taken:
+            fail("keys", f"release {entry['seq']} of {case.view.side} is under a key it never took")
+    return f"{plural(uploads, 'upload')} under keys that were taken before"
 
 
 CHECKS = (

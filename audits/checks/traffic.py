@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 from collections.abc import Iterable
 
-from audits.evidence.drift import Yardstick
 from audits.evidence.dropouts import Losses
 from audits.evidence.entries import ROUTE
 from audits.evidence.ledger_index import Sent
@@ -19,7 +18,7 @@ _NAMED = 5  # clients that a sentence lists
 def plan_vs_ledger(case: Case) -> str:
     """Each release is a planned item, on its route, in size, number and protection."""
     releases = case.ledger_index.releases()
-    yardstick = Yardstick(case.plan, case.policy, case.roster)
+    yardstick = case.yardstick
     for found in yardstick.violations(releases):
         fail("plan_vs_ledger", f"release {found.sent.seq} of {found.sent.party} {found.what}")
     return f"all {len(releases)} releases are as planned"

@@ -46,6 +46,15 @@ def witnesses(case: Case) -> str:
     return said if left == len(ends) else f"{said}; {left} of {len(ends)} were told the last heads"
 
 
+def roots(case: Case) -> str:
+    """Recompute each root that the aggregator gave out from its own receipts, on its own side."""
+    found, _ = _told(case)
+    return (
+        f"{plural(len(found), 'root')} over the heads that were received; that all clients hold "
+        "the same, only their ledgers show"
+    )
+
+
 def _told(case: Case) -> tuple[dict[int, bytes], dict[int, dict[str, Line]]]:
     """Return each root that the aggregator gave out, recomputed, and the lines under it."""
     clients = case.roster.clients
@@ -103,4 +112,5 @@ def _same_line(case: Case, party: str, entry: Entry, line: Line) -> None:
         fail("witnesses", f"{party} was told of another receipt than the aggregator recorded")
 
 
+ROOTS = Check("witnesses", ("files", "plan", "roster", "chain"), roots)
 WITNESSES = Check("witnesses", ("files", "plan", "roster", "chain", "receipts"), witnesses)

@@ -12,6 +12,7 @@ from protocols.errors import SecureFglError
 from protocols.plan.plan import Item, Plan, times_in_round
 from protocols.policy.guard import describe
 from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.roles import Role
 from protocols.wire.roster import EVERYONE, Roster
 
 
@@ -28,10 +29,13 @@ class Yardstick:
 
     Args:
         plan, policy, roster: of the run.
+        side: the party whose own releases alone are at hand; empty: all parties'.
     """
 
-    def __init__(self, plan: Plan, policy: PrivacyPolicy, roster: Roster) -> None:
-        self.plan, self.policy, self.roster = plan, policy, roster
+    def __init__(
+        self, plan: Plan, policy: PrivacyPolicy, roster: Roster, *, side: str = ""
+    ) -> None:
+        self.plan, self.policy, self.roster, self._side = plan, policy, roster, side
         self.items: Mapping[str, Item] = {item.id: item for item in plan.items}
 
     @cached_property
@@ -40,12 +44,19 @@ class Yardstick:
         return {p["name"]: p["role"] for p in self.roster.document()}
 
     @cached_property
+    def clients(self) -> tuple[str, ...]:
+        """The clients whose ledgers are looked at: all, or of one side that one, or nobody."""
+        found = (name for name, role in self.roles.items() if role == Role.CLIENT)
+        return tuple(name for name in found if self._side in ("", name))
+
+    @cached_property
     def _instead_of(self) -> dict[str, tuple[str, ...]]:
         return {i.id: tuple(o.id for o in self.plan.instead_of(i)) for i in self.plan.items}
 
     def routes(self, item: Item) -> int:
         """Return on how many sender-recipient pairs an item may travel."""
-        senders = sum(role == item.sender for role in self.roles.values())
+        looked_at = (self._side,) if self._side else tuple(self.roles)
+        senders = sum(self.roles.get(name) == item.sender for name in looked_at)
         if item.recipient == EVERYONE:
             return senders
         return senders * sum(role == item.recipient for role in self.roles.values())

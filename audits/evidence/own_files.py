@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from audits.checks import documents, keys, ledgers, opened, outcome, traffic, witnesses
-from audits.evidence.steps import Check
+from audits.checks.parties import approvals, own_side
+from audits.evidence.steps import Case, Check
+from protocols.errors import SecureFglError
+from protocols.wire.roles import Role
 
 EVIDENCE: tuple[Check, ...] = (
     *documents.CHECKS,
+    approvals.APPROVALS,
     *ledgers.CHECKS,
     *traffic.CHECKS,
     opened.OPENED,
@@ -14,4 +18,31 @@ EVIDENCE: tuple[Check, ...] = (
     *outcome.CHECKS,
     witnesses.WITNESSES,
 )
+"""Of a whole run."""
 HEADS = ledgers.HEADS
+
+
+def evidence(case: Case) -> tuple[Check, ...]:
+    """Return the steps of a case: of a whole run, or of one party's side of it."""
+    return _own_side(case) if case.view.side else EVIDENCE
+
+
+def _own_side(case: Case) -> tuple[Check, ...]:
+    """Replace the steps that compare ledgers; what they would show is the step ``others``."""
+    conducts = _is_aggregator(case)
+    found = {
+        "receipts": own_side.RECEIPTS,
+        "opened": own_side.OPENED,
+        "keys": Check("keys", own_side.OPENED.needs, keys.own_keys),
+        "result": outcome.CHECKS[0] if conducts else own_side.RESULT,
+        "witnesses": witnesses.ROOTS if conducts else own_side.WITNESSES,
+    }
+    return (*(found.get(check.name, check) for check in EVIDENCE), own_side.OTHERS)
+
+
+def _is_aggregator(case: Case) -> bool:
+    """Tell whether this is the aggregator's side; a roster that cannot be read fails elsewhere."""
+    try:
+        return case.view.side in case.roster.names(Role.AGGREGATOR)
+    except SecureFglError:  # the step "files" says what is wrong with it
+        return False

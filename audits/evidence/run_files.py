@@ -45,6 +45,8 @@ class RunView:
             it, or :data:`UNREADABLE`.
         config_text: the bytes of ``config.yaml``; None where it is not looked at, as in bundles,
             which leave it out.
+        charter_text: the bytes of ``charter.json``; empty in a simulation.
+        side: the party whose own side alone this is; empty: the files of all parties.
         ledgers: party -> bytes of its ledger.
         checkpoints: party -> its signed head as it lies in the run folder.
         attacks_text: the bytes of ``attacks.json``, what ``audit attack`` found; may be empty.
@@ -52,6 +54,7 @@ class RunView:
             as the last ``audit report`` was given them; may be empty.
         reports: file name -> bytes, of what now lies in ``report/``.
         strays: folders of the evidence in which something lies that is none of ours.
+        budgets: name of a note -> a budget's head that the aggregator cosigned; no step reads it.
         captured: returns what lies in ``captured/``; None where it is not looked at, as in bundles.
         held_heads: party -> the signed head that *others* hold; None if nobody was asked.
         expected_plan: digest (hex) of the plan that was approved; None if not stated.
@@ -64,6 +67,8 @@ class RunView:
     metrics_text: bytes = b""
     weights: Mapping[str, str] = field(default_factory=dict)
     config_text: bytes | None = None
+    charter_text: bytes = b""
+    side: str = ""
     ledgers: Mapping[str, bytes] = field(default_factory=dict)
     checkpoints: Mapping[str, str] = field(default_factory=dict)
     attacks_text: bytes = b""
@@ -71,6 +76,7 @@ class RunView:
     waivers_text: bytes = b""
     reports: Mapping[str, bytes] = field(default_factory=dict)
     strays: tuple[str, ...] = ()
+    budgets: Mapping[str, bytes] = field(default_factory=dict)
     captured: Callable[[], CapturedFiles] | None = None
     held_heads: Mapping[str, str] | None = None
     expected_plan: str | None = None

@@ -12,6 +12,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
+from audits.evidence.charter_file import CharterFile, read_charter
+from audits.evidence.drift import Yardstick
 from audits.evidence.exchanges import Exchanges
 from audits.evidence.ledger_index import LedgerIndex
 from audits.evidence.roster_file import RosterFile, read_roster
@@ -30,6 +32,7 @@ from protocols.wire.roster import Roster
 
 SELF_CONSISTENT = "self-consistent only"
 WITNESSED = "verified against heads held by others"
+OWN_SIDE = "own side holds"
 
 
 class Status(StrEnum):
@@ -103,6 +106,16 @@ class Case:
         return self.roster_file.roster
 
     @cached_property
+    def charter(self) -> CharterFile:
+        """The charter; raises EvidenceError at step ``approvals``."""
+        return read_charter(self.view.charter_text)
+
+    @property
+    def yardstick(self) -> Yardstick:
+        """What releases are measured against."""
+        return Yardstick(self.plan, self.policy, self.roster, side=self.view.side)
+
+    @cached_property
     def ledger_index(self) -> LedgerIndex:
         """All ledgers."""
         return LedgerIndex.read(self.view.ledgers, self.plan)
@@ -130,6 +143,7 @@ _MADE_OF = {
     "plan_digest": ("plan_text",),
     "policy": ("policy_text",),
     "roster_file": ("roster_text",),
+    "charter": ("charter_text",),
     "metrics": ("metrics_text",),
     "ledger_index": ("plan_text", "ledgers"),
     "exchanges": ("plan_text", "policy_text", "roster_text", "ledgers"),
@@ -154,9 +168,11 @@ class Verification:
 
     Attributes:
         steps: in the order in which they ran.
+        side: the party whose own side alone was looked at; empty: all parties'.
     """
 
     steps: tuple[Step, ...]
+    side: str = ""
 
     @property
     def failed(self) -> Step | None:
@@ -170,9 +186,11 @@ class Verification:
 
     @property
     def verdict(self) -> str:
-        """One of three sentences; a run is witnessed only if every party's head was compared."""
+        """One of four sentences; a run is witnessed only if every party's head was compared."""
         if self.failed is not None:
             return f"FAILED at {self.failed.name}"
+        if self.side:
+            return OWN_SIDE
         heads = [step for step in self.steps if step.name == "heads"]
         return WITNESSED if heads and heads[0].status is Status.OK else SELF_CONSISTENT
 
@@ -187,7 +205,7 @@ def run_checks(case: Case, checks: Sequence[Check]) -> Verification:
             steps[check.name] = Step(check.name, Status.NOT_CHECKED, detail)
             continue
         steps[check.name] = _run(check, case)
-    return Verification(tuple(steps.values()))
+    return Verification(tuple(steps.values()), case.view.side)
 
 
 def _run(check: Check, case: Case) -> Step:

@@ -87,9 +87,20 @@ def _scope(report: Report) -> str:
             _(report.scope.purpose),
             "\n".join(f"- {_(fact.name)}: {_(fact.value)}" for fact in report.scope.data),
             _table(("route", "envelopes", "size", "protection"), rows),
+            *_named(report),
             "The files of a run do not hold: " + _("; ".join(report.scope.unknown)) + ".",
         )
     )
+
+
+def _named(report: Report) -> list[str]:
+    """Return who is where and whose it is, where a charter says so."""
+    rows = [
+        (_(party.name), _(words.role(party.role)), _(party.organisation), _(party.site))
+        for party in report.parties
+        if party.site
+    ]
+    return [_table(("party", "role", "organisation", "site"), rows)] if rows else []
 
 
 def _budget(report: Report) -> str:

@@ -30,12 +30,31 @@ def accounts(case: Case) -> tuple[Account, ...]:
     Raises:
         EvidenceError: the plan states noise that is none.
     """
+    if case.view.side and not case.yardstick.clients:
+        return (_elsewhere(case),)
     found = [_client(case)]
     if case.plan.training is not None:
         found.append(_record(case, case.plan.training))
     if (scored := scored_of(case)) is not None:
         found.append(_scored(scored))
     return tuple(found)
+
+
+def _elsewhere(case: Case) -> Account:
+    """Return the statement of a side that is no client's: nothing can be counted from it."""
+    return Account(
+        unit="client",
+        scope="run",
+        mechanism=NO_NOISE,
+        epsilon=INFINITE,
+        recorded=INFINITE,
+        target=INFINITE,
+        borne_out=True,
+        delta=NO_DELTA,
+        covered=(),
+        not_covered=(),
+        statement=f"What a client spent stands in its own ledger, and {case.view.side} is none",
+    )
 
 
 def _scored(scored: Scored) -> Account:

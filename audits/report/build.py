@@ -6,13 +6,14 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from audits.evidence.charter_file import CharterFile
 from audits.evidence.cluster_sizes import cluster_sizes
-from audits.evidence.drift import Yardstick
 from audits.evidence.dropouts import dropouts
 from audits.evidence.mixtures import mixtures
-from audits.evidence.own_files import EVIDENCE, HEADS
+from audits.evidence.own_files import HEADS
+from audits.evidence.own_files import evidence as evidence_of
 from audits.evidence.run_files import RunView
-from audits.evidence.steps import Case, Verification, run_checks
+from audits.evidence.steps import Case, Status, Verification, run_checks
 from audits.findings.changes import since
 from audits.findings.neighbours import thin
 from audits.findings.rules import findings, made, ranked
@@ -25,10 +26,10 @@ from audits.report.budget_timeline import spending
 from audits.report.inventory import inventory, parties, plan_diff, roll_up
 from audits.report.limits import limits
 from audits.report.method import cost, method
-from audits.report.models import Finding, Head, Integrity, Report, Subject
+from audits.report.models import Dropouts, Finding, Head, Integrity, Report, Subject
 from audits.report.obligations import obligations
 from audits.report.roles import role_views
-from audits.report.scope import rounds, scope, smallest_opened, weighed
+from audits.report.scope import own_summary, rounds, scope, smallest_opened, weighed
 from audits.report.sections import Fact, StepFacts
 from audits.report.summary import notes, strip, summary
 from crypto.signing.merkle import root
@@ -63,38 +64,30 @@ def build_report(view: RunView) -> Report:
 def report_of(case: Case) -> Report:
     """Return the report of a case: :func:`build_report` for files that were already read."""
     case = case.folder_only()
-    plan, evidence = case.plan, run_checks(case, (*EVIDENCE, HEADS))
-    yardstick = Yardstick(plan, case.policy, case.roster)
+    plan, evidence = case.plan, run_checks(case, (*evidence_of(case), HEADS))
+    yardstick = case.yardstick
     releases, simulated = case.ledger_index.releases(), case.roster_file.simulated
     diff, egress = plan_diff(case.ledger_index, releases, yardstick), roll_up(releases, yardstick)
-    gone, spent, tried = dropouts(case), accounts(case), outcome(case, egress)
+    side = case.view.side  # of one party's ledger nobody's absence can be told
+    gone = Dropouts(vanished=(), lost=()) if side else dropouts(case)
+    spent, tried = accounts(case), outcome(case, egress)
     smallest = smallest_opened(case.ledger_index)
-    cautions = limits(plan, case.policy, simulated=simulated, attacked=tried.tried.used)
+    cautions = limits(plan, case.policy, simulated=simulated, attacked=tried.tried.used, side=side)
     known = findings(plan, diff, egress, gone, spent[0], evidence, case.result, simulated=simulated)
-    found = _judged(
-        case.view,
-        ranked(
-            (
-                *known,
-                *flattened(case.ledger_index),
-                *ranks(case.ledger_index),
-                *thin(case.plan),
-                *mixtures(case.ledger_index, case.policy),
-                *tried.findings,
-                *_baseline_refused(case.view),
-            )
-        ),
-    )
+    found = _judged(case.view, ranked((*known, *_of_parts(case), *tried.findings)))
     report = Report(
         subject=_subject(case),
         transport=case.roster_file.transport,
         notes=notes(plan, egress, evidence, simulated=simulated),
-        summary=summary(plan, case.policy, diff, egress, gone, smallest),
+        summary=own_summary(case, egress)
+        if side
+        else summary(plan, case.policy, diff, egress, gone, smallest),
         verdict_strip=strip(
             plan, diff, egress, found, evidence, spent, tried, len(cautions), simulated=simulated
         ),
+        side=side,
         scope=scope(plan, egress, smallest),
-        parties=parties(case.ledger_index, yardstick),
+        parties=parties(case.ledger_index, yardstick, _named(case, evidence)),
         plan_diff=diff,
         rounds=rounds(plan, releases, yardstick),
         dropouts=gone,
@@ -118,6 +111,21 @@ def report_of(case: Case) -> Report:
         integrity=_integrity(case.view, evidence),
     )
     return _compared(case.view, report)
+
+
+def _of_parts(case: Case) -> Iterator[Finding]:
+    """Yield the findings about weights, neighbourhoods, mixtures and the baseline."""
+    yield from flattened(case.ledger_index)
+    yield from ranks(case.ledger_index)
+    yield from thin(case.plan)
+    yield from mixtures(case.ledger_index, case.policy)
+    yield from _baseline_refused(case.view)
+
+
+def _named(case: Case, evidence: Verification) -> CharterFile | None:
+    """Return the charter whose names are printed: one that all parties are shown to have signed."""
+    steps = {step.name: step.status for step in evidence.steps}
+    return case.charter if steps["approvals"] is Status.OK else None
 
 
 def _baseline_refused(view: RunView) -> Iterator[Finding]:

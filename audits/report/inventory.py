@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from audits.attacks._shared.payloads import payloads_of
+from audits.evidence.charter_file import CharterFile
 from audits.evidence.drift import Yardstick
 from audits.evidence.ledger_index import LedgerIndex, Sent
 from audits.report.models import (
@@ -184,8 +185,18 @@ def plan_diff(
     )
 
 
-def parties(ledger_index: LedgerIndex, yardstick: Yardstick) -> tuple[PartyFacts, ...]:
-    """Return every party on the roster with what it sent and received."""
+def parties(
+    ledger_index: LedgerIndex, yardstick: Yardstick, charter: CharterFile | None = None
+) -> tuple[PartyFacts, ...]:
+    """Return every party on the roster with what it sent and received.
+
+    Args:
+        ledger_index: the ledgers.
+        yardstick: of the same run.
+        charter: says where each party is and whose it is; None without one.
+    """
+    sites = charter.sites if charter is not None else {}
+    organisations = charter.organisations if charter is not None else {}
     facts: dict[str, dict[str, int]] = {}
     for kind, (count, size) in _COUNTED.items():
         for party, entry in ledger_index.of_kind(kind):
@@ -199,6 +210,8 @@ def parties(ledger_index: LedgerIndex, yardstick: Yardstick) -> tuple[PartyFacts
             name=entry["name"],
             role=entry["role"],
             key=key_id(bytes.fromhex(entry["verify"])),
+            site=sites.get(entry["name"], ""),
+            organisation=organisations.get(entry["name"], ""),
             **{**nothing, **facts.get(entry["name"], {})},
         )
         for entry in yardstick.roster.document()

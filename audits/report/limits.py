@@ -22,7 +22,7 @@ _ATTACKED = (
 
 
 def limits(
-    plan: Plan, policy: PrivacyPolicy, *, simulated: bool, attacked: bool = False
+    plan: Plan, policy: PrivacyPolicy, *, simulated: bool, attacked: bool = False, side: str = ""
 ) -> tuple[str, ...]:
     """Return what this report does not show, and what the protection does not cover."""
     masked = sums_masked(plan.items)
@@ -40,6 +40,12 @@ def limits(
         "A report made after all keys were stolen can be made to look like this one; only heads "
         "held by others tell.",
     ]
+    if side:
+        found.insert(
+            0,
+            f"This is the side of {side} alone: what the other parties sent, received and opened, "
+            "and whether they recorded the same, is not shown.",
+        )
     if any(words.in_clear(item.guards) for item in plan.items):
         found.insert(0, "Some messages left in clear: nothing protects them from their receiver.")
     if masked:

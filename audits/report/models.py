@@ -28,7 +28,7 @@ from audits.report.sections import (
 from protocols.plan.plan import FieldPlan
 from protocols.strict import Strict
 
-REPORT_VERSION: Literal[5] = 5
+REPORT_VERSION: Literal[6] = 6
 Severity = Literal["critical", "high", "medium", "low", "info"]
 State = Literal["OK", "ATTENTION", "FAIL", "NOT TESTED"]
 
@@ -71,11 +71,13 @@ class Subject(Strict):
 
 
 class PartyFacts(Strict):
-    """One party: role, the short name of its signing key, and what it sent and received."""
+    """One party: role, short name of its key, its charter's names if any, what it sent and got."""
 
     name: str
     role: str
     key: str
+    site: str = ""
+    organisation: str = ""
     sent: int
     sent_bytes: int
     received: int
@@ -314,10 +316,11 @@ class Integrity(Strict):
 class Report(Strict):
     """What left each client, whether it was planned, what it reveals, and if the record holds."""
 
-    schema_version: Literal[5] = REPORT_VERSION
+    schema_version: Literal[6] = REPORT_VERSION
     tool: Tool = Setting(default_factory=Tool)
     subject: Subject
     transport: str
+    side: str = ""
     notes: tuple[str, ...]
     summary: str
     verdict_strip: tuple[Line, ...]

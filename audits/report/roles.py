@@ -77,8 +77,13 @@ def role_views(case: Case) -> tuple[RoleView, ...]:
     """
     received = _received(case)
     roles = [role for role in Role if case.roster.names(role)]
+    own = case.roster.party(case.view.side).role if case.view.side else None
     views = [
-        RoleView(viewer=str(role), received=received[str(role)], sees=tuple(_sees(case, role)))
+        RoleView(
+            viewer=str(role),
+            received=received[str(role)] if not case.view.side or role is own else None,
+            sees=tuple(_sees(case, role)),
+        )
         for role in roles
     ]
     network = "sender, recipient, time and size of every envelope"

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from audits.evidence.drift import Yardstick
 from audits.evidence.ledger_index import LedgerIndex, Sent
+from audits.evidence.steps import Case, Verification
 from audits.report import words
-from audits.report.models import Egress
+from audits.report.models import Egress, Line
 from audits.report.sections import Fact, Flow, RoundBytes, RoundPart, Rows, Scope
 from protocols.plan.learns import schemes
 from protocols.plan.plan import Item, Plan, at_most, plugin_of, times_in_round
@@ -154,3 +155,40 @@ def _planned(plan: Plan, yardstick: Yardstick) -> tuple[int, int]:
 
     outside = at_most(plan.items, lambda i: size(i) * times_in_round(i, 0, plan.rounds))
     return outside, at_most(plan.items, lambda i: size(i) * i.per_round)
+
+
+def own_summary(case: Case, egress: Sequence[Egress]) -> str:
+    """Return the first paragraph about one party's side: what left it, and what it received."""
+    side, plan = case.view.side, case.plan
+    came = [entry for _, entry in case.ledger_index.of_kind("receipt")]
+    role = words.role(case.roster.party(side).role)
+    return (
+        f"{side} ({role}) took part in training {plan.algorithm} on {plan.data.name} with "
+        f"{words.plural(len(plan.clients), 'client')} for up to "
+        f"{words.plural(plan.rounds, 'round')} under the policy {plan.policy}. "
+        f"{words.plural(sum(row.count for row in egress), 'envelope')} "
+        f"({words.size(sum(row.bytes for row in egress))}) left it, and it received "
+        f"{words.plural(len(came), 'envelope')} ({words.size(sum(e['bytes'] for e in came))}). "
+        "What other parties sent each other is not in its ledger."
+    )
+
+
+def intact(evidence: Verification) -> Line:
+    """Return the last of the six lines: does the record hold, and as far as who can show?"""
+    question = "Is the evidence intact?"
+    if evidence.failed is not None:
+        step = evidence.failed
+        return Line(question=question, answer=f"No: {step.name}: {step.detail}.", state="FAIL")
+    if evidence.side:
+        return Line(
+            question=question,
+            answer=f"As far as {evidence.side} alone can show: its ledger is whole, was signed "
+            "and fits the plan. What others recorded was not compared: secure-fgl audit gather.",
+            state="ATTENTION",
+        )
+    return Line(
+        question=question,
+        answer="Self-consistent only: plan, ledgers, receipts and heads agree with one another. "
+        "Compare them with the heads that others hold: secure-fgl audit verify.",
+        state="ATTENTION",
+    )

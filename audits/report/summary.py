@@ -11,6 +11,7 @@ from audits.report.attack_rows import Outcome, singled_out, undecided
 from audits.report.attack_words import untested
 from audits.report.budget import NO_NOISE
 from audits.report.models import Account, Dropouts, Egress, Finding, Line, PlanDiff, State
+from audits.report.scope import intact
 from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import Plan
 from protocols.plan.steps import Step
@@ -23,6 +24,7 @@ UNSAFE = "UNSAFE: messages left in clear"
 READ = "UNSAFE: clients read single vectors of others"
 OPEN = "UNSAFE: anybody turns tags of items back"
 BROKEN = "EVIDENCE BROKEN: do not rely on this report"
+ONE_SIDE = "ONE SIDE: made from the ledger of a single party"
 _MOST_NAMED = 3  # waivers in the strip; all stand under the findings
 
 
@@ -32,6 +34,7 @@ def notes(
     """Return the banners, the gravest first."""
     found = (
         (BROKEN, not evidence.ok),
+        (ONE_SIDE, bool(evidence.side)),
         (UNSAFE, any(words.in_clear(row.protection) for row in egress)),
         (READ, any(words.reads(row.protection) for row in egress)),
         (OPEN, any(words.opens(row.protection) for row in egress)),
@@ -174,11 +177,11 @@ def strip(  # noqa: PLR0913 - every line is about something else
         first = first.model_copy(update={"answer": f"{SIMULATION}. {first.answer}"})
     return (
         first,
-        _left(egress),
+        _left(egress, evidence.side),
         singled_out(tried, plan, egress, noised=bool(spent[0].covered)),
         _budget(*spent),
         _remains(found, tried, limit_count),
-        _intact(evidence),
+        intact(evidence),
     )
 
 
@@ -238,8 +241,9 @@ def _is_control(row: Egress) -> bool:
     return set(row.payloads) <= {"P18", "P20"}
 
 
-def _left(egress: Sequence[Egress]) -> Line:
-    rows = _up(egress)
+def _left(egress: Sequence[Egress], side: str = "") -> Line:
+    rows = list(egress) if side else _up(egress)
+    whose = side or "the clients"
     control = [row for row in rows if row.planned and not row.unsafe and _is_control(row)]
     parts = [
         f"{words.plural(row.count, 'envelope')} of {'+'.join(m.name for m in row.messages)} "
@@ -253,7 +257,7 @@ def _left(egress: Sequence[Egress]) -> Line:
             f"{words.plural(sum(row.count for row in control), 'envelope')} of keys, shares, votes "
             f"and receipts ({words.size(sum(row.bytes for row in control))}), sealed or public"
         )
-    answer = f"From the clients: {'; '.join(parts)}." if parts else "Nothing left the clients."
+    answer = f"From {whose}: {'; '.join(parts)}." if parts else f"Nothing left {whose}."
     unsafe = any(row.unsafe for row in egress)
     return Line(
         question="What left, to whom, how often, how big, protected how?",
@@ -284,17 +288,4 @@ def _remains(found: Sequence[Finding], tried: Outcome, limit_count: int) -> Line
         question="What was not tested, and what remains?",
         answer=f"{'. '.join(said)}.",
         state="FAIL" if counts["critical"] + counts["high"] else "ATTENTION" if found else "OK",
-    )
-
-
-def _intact(evidence: Verification) -> Line:
-    question = "Is the evidence intact?"
-    if evidence.failed is not None:
-        step = evidence.failed
-        return Line(question=question, answer=f"No: {step.name}: {step.detail}.", state="FAIL")
-    return Line(
-        question=question,
-        answer="Self-consistent only: plan, ledgers, receipts and heads agree with one another. "
-        "Compare them with the heads that others hold: secure-fgl audit verify.",
-        state="ATTENTION",
     )

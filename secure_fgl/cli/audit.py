@@ -14,6 +14,7 @@ from secure_fgl.cli.bundle import bundle
 from secure_fgl.cli.diff import diff
 from secure_fgl.cli.explain import explain
 from secure_fgl.cli.export import export
+from secure_fgl.cli.gather import gather
 from secure_fgl.cli.report import report
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ app = typer.Typer(
 app.command("report", epilog=EXAMPLE["report"])(report)
 app.command("attack", epilog=EXAMPLE["attack"])(attack)
 app.command("bundle", epilog=EXAMPLE["bundle"])(bundle)
+app.command("gather", epilog=EXAMPLE["gather"])(gather)
 app.command("diff", epilog=EXAMPLE["diff"])(diff)
 
 
@@ -37,8 +39,14 @@ app.command("diff", epilog=EXAMPLE["diff"])(diff)
 @verb
 def verify(
     run: Annotated[
-        Path, typer.Argument(metavar="BUNDLE|RUN", help="A bundle.zip, or a run folder.")
+        Path,
+        typer.Argument(
+            metavar="BUNDLE|RUN|PARTY", help="A bundle.zip, a run folder, or a party's own folder."
+        ),
     ],
+    name: Annotated[
+        str | None, typer.Option("--run", metavar="NAME", help="The name that the run must have.")
+    ] = None,
     heads: Annotated[
         Path | None,
         typer.Option(
@@ -71,6 +79,9 @@ def verify(
 ) -> int:
     """Check the record of a run step by step, offline.
 
+    Of a party's folder it checks that party's own side: what only others can
+    show is NOT CHECKED.
+
     Exits 5 and names the step if one fails. A step that had nothing to look
     at is NOT CHECKED, which proves nothing.
     """
@@ -79,11 +90,7 @@ def verify(
     from secure_fgl.errors import UsageError
     from secure_fgl.store.bundles import load_key, verify_path
 
-    if expect_plan is not None and not re.fullmatch(r"[0-9a-f]{64}", expect_plan):
-        raise UsageError(
-            "--expect-plan takes the 64 hexadecimal digits of a plan's digest.",
-            fix="secure-fgl plan CONFIG prints it as 'plan digest'",
-        )
+    _check_digest(expect_plan)
     _from_elsewhere(run, heads, "heads")
     _from_elsewhere(run, trust, "keys")
     if (svr is None) is not (key is None):
@@ -93,9 +100,20 @@ def verify(
         heads=load_heads(heads) if heads is not None else None,
         expect_plan=expect_plan,
         trusted=load_trust(trust) if trust is not None else None,
+        run=name,
         svr=(svr, load_key(key)) if svr is not None and key is not None else None,
     )
     return _tell(outcome, format)
+
+
+def _check_digest(expect_plan: str | None) -> None:
+    from secure_fgl.errors import UsageError
+
+    if expect_plan is not None and not re.fullmatch(r"[0-9a-f]{64}", expect_plan):
+        raise UsageError(
+            "--expect-plan takes the 64 hexadecimal digits of a plan's digest.",
+            fix="secure-fgl plan CONFIG prints it as 'plan digest'",
+        )
 
 
 def _from_elsewhere(run: Path, file: Path | None, what: str) -> None:
@@ -158,11 +176,19 @@ def account(run: RunArgument, format: FormatOption = Format.table) -> int:
     0: none of these, which is no proof; without noise there is no claim either.
     """
     from audits.accounting.account import account as count
+    from audits.evidence.steps import Case
     from secure_fgl.cli._shared.account import judge, print_account
     from secure_fgl.cli._shared.output import print_json
+    from secure_fgl.errors import UsageError
     from secure_fgl.store.finished_run import Run
 
-    found = count(Run(run).view())
+    view = Run(run).view()
+    if view.side and not Case(view).yardstick.clients:
+        raise UsageError(
+            f"{view.side} is no client, and what clients spent is not in its ledger.",
+            fix="count on a client's side, or on a run folder into which all sides were gathered",
+        )
+    found = count(view)
     if format is Format.json:
         print_json(found.model_dump_json(indent=2))
     else:

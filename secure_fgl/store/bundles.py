@@ -32,6 +32,7 @@ from secure_fgl import _floors
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import content, create
 from secure_fgl.store.finished_run import Run
+from secure_fgl.store.sides.party_side import check_name, side_of
 
 __all__ = [
     "environment",
@@ -72,6 +73,11 @@ def write_bundle(
         UsageError: there is no run, or the file cannot be written.
     """
     folder = Run(run)
+    if folder.party is not None:
+        raise UsageError(
+            f"{run} is one party's side of a run, and a bundle is of a whole run.",
+            fix="secure-fgl site hand-over PARTY; whoever has all sides gathers and bundles them",
+        )
     path = Path(out) if out is not None else folder.path / "bundle.zip"
     files = make(folder.view(), environment=environment(), day=day or today(), signer=key)
     _write(path, pack(files))
@@ -85,11 +91,13 @@ def verify_path(
     expect_plan: str | None = None,
     trusted: Mapping[str, str] | None = None,
     svr: tuple[Path, SigningKey] | None = None,
+    run: str | None = None,
 ) -> Verification:
-    """Check a bundle or a run folder.
+    """Check a bundle, a run folder, or a party's own side of a run.
 
     Args:
-        path: of either.
+        path: of one of them.
+        run: the name that the run of a folder must have; None: any.
         heads: signed heads that other parties hold, by party.
         expect_plan: digest (hex) of the plan that was approved.
         trusted: public signing keys (hex) known from elsewhere, by name.
@@ -102,11 +110,15 @@ def verify_path(
     """
     place = Path(path)
     if not place.is_file():
-        if not (place / "plan.json").is_file():
+        if not (side_of(place)[0] / "plan.json").is_file():
             raise _neither(place, "no plan.json in it" if place.is_dir() else "no such file")
         if svr is not None:
             raise UsageError("Only of a bundle can be signed what passed.", fix="give bundle.zip")
-        return verify_run(Run(place).view(heads=heads, expect_plan=expect_plan), trusted=trusted)
+        found = Run(place)
+        check_name(found.name, run)
+        return verify_run(found.view(heads=heads, expect_plan=expect_plan), trusted=trusted)
+    if run is not None:
+        raise UsageError("--run is for folders; a bundle is of one run.", fix="leave it out")
     _floors.check()
     data = _read(place)
     if not looks_packed(data):
@@ -118,7 +130,7 @@ def verify_path(
 
 
 def _neither(path: Path, why: str) -> UsageError:
-    fix = "give a bundle.zip (secure-fgl audit bundle RUN makes one), or a run folder"
+    fix = "give a bundle.zip (secure-fgl audit bundle RUN makes one), or a run or party folder"
     return UsageError(f"{path} is neither a bundle nor a run folder.", why=why, fix=fix)
 
 

@@ -12,9 +12,9 @@ from audits.evidence.run_files import RunView, json_object, read_result
 from protocols.errors import EvidenceError
 from secure_fgl import _floors
 from secure_fgl.errors import UsageError
-from secure_fgl.run.model_digest import npz_digest
 from secure_fgl.store.captures import found, sweep
 from secure_fgl.store.files import FILE_LIMIT, Folder, is_temporary, replace
+from secure_fgl.store.sides.party_side import charter_of, side_of, weights_of
 
 if TYPE_CHECKING:
     import torch
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from secure_fgl.store.trained_model import TrainedModel
 
 NOT_JUDGED = "not audited"
-
-
 FORMATS = ("html", "json", "md", "csv")
 
 
@@ -50,11 +48,15 @@ class Run:
     """A finished run, read from its folder.
 
     Args:
-        path: the run folder; raises UsageError if it is none.
+        path: the run folder, or a party's folder, whose own side of its run is looked at; raises
+            UsageError if it is neither.
+
+    Attributes:
+        party: the party's folder where this is one party's side; None: the folder of a whole run.
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path, self.party = side_of(Path(path))
         self.folder = Folder(self.path)
         sweep()  # whoever looks at a run ends captures whose days are over
         if not self.folder.holds("plan.json"):
@@ -108,18 +110,18 @@ class Run:
                 for name in names(folder, suffix)
             }
 
+        ledgers, agreed = all_of("ledger", ".jsonl"), charter_of(self.folder, self.party)
         return RunView(
+            charter_text=agreed,
+            side=min(ledgers, default="nobody") if self.party is not None else "",
             plan_text=read("plan.json"),
             config_text=read("config.yaml"),
             policy_text=read("policy.json"),
             roster_text=read("roster.json"),
             result_text=read("result.json"),
             metrics_text=read("metrics.jsonl"),
-            weights={
-                name.removesuffix(".npz"): npz_digest(self.folder.read(f"checkpoints/{name}"))
-                for name in names("checkpoints", ".npz")
-            },
-            ledgers=all_of("ledger", ".jsonl"),
+            weights=weights_of(self.folder, gathered=bool(agreed) and self.party is None),
+            ledgers=ledgers,
             checkpoints={
                 party: note.decode("utf-8", "replace")
                 for party, note in all_of("heads", ".checkpoint").items()
@@ -129,6 +131,7 @@ class Run:
             waivers_text=read("waivers.json"),
             reports=all_of("report"),
             strays=tuple(folder for folder, end in ENDINGS.items() if self._strays(folder, end)),
+            budgets=all_of("budgets", ".checkpoint"),
             captured=lambda: found(self.folder),
             held_heads=heads,
             expected_plan=expect_plan,
@@ -155,7 +158,7 @@ class Run:
             )
         else:
             found = trained_model.of_client(self._opened(site, folder=folder))
-        return with_(found, facts={**found.facts, "run": self._run})
+        return with_(found, facts={**found.facts, "run": self.name})
 
     def about(self, site: str) -> Mapping[str, Any]:
         """Return what the site of a folder's name told of itself beside its client's model."""
@@ -172,7 +175,8 @@ class Run:
         return name, self.folder.read(f"checkpoints/{name}.npz")
 
     @property
-    def _run(self) -> str:
+    def name(self) -> str:
+        """The run's name, as its roster says."""
         return _run_of(self.folder.read("roster.json"))
 
     @property
@@ -185,7 +189,7 @@ class Run:
 
         beside = self.path.resolve().parent
         own = beside / "keys" if (beside / "identity.json").is_file() else None
-        return ClientModels(self._run, self.path, own)
+        return ClientModels(self.name, self.path, own)
 
     def model(self, site: str | None = None) -> torch.nn.Module:
         """Return a model as a module to use outside: of PyTorch Geometric's layers, or of ratings.

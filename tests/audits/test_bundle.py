@@ -76,13 +76,16 @@ def test_an_honest_bundle_passes_every_step_in_order():
     assert [s.name for s in found.steps] == STEPS
     assert found.ok, found.failed
     left = {s.name for s in found.steps if s.status is Status.NOT_CHECKED}
-    assert left == {"captured", "heads", "trust"}
+    assert left == {"approvals", "captured", "heads", "trust"}
     assert found.verdict == SELF_CONSISTENT
 
 
 def test_with_heads_and_keys_from_elsewhere_captures_alone_are_left_unchecked():
     found = verify_bundle(DATA, heads=TOY.checkpoints, trusted=TRUSTED, expect_plan=TOY.plan.digest)
-    assert {s.name for s in found.steps if s.status is not Status.OK} == {"captured"}
+    assert {s.name for s in found.steps if s.status is not Status.OK} == {
+        "approvals",  # of a simulation
+        "captured",
+    }
     assert status(found, "captured") is Status.NOT_CHECKED
     assert found.verdict == WITNESSED
 
@@ -278,12 +281,13 @@ def test_the_page_on_checking_by_hand_works_as_it_stands(tmp_path: Path):
     (tmp_path / "bundle.zip").write_bytes(DATA)
     page = FILES["VERIFY.md"].decode()
     blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 3
-    for block in blocks:
+    assert len(blocks) == 4
+    for block in blocks[:3]:
         done = by_hand(block, tmp_path)
         assert done.returncode == 0, done.stderr
         assert "OK" in done.stdout
     assert done.stdout.count("Verified Successfully") == len(TOY.stores)
+    assert by_hand(blocks[3], tmp_path).stdout == "no charter: a simulation\n"
     # Controls: the same commands stop at a changed file, statement and ledger.
     ledger = tmp_path / "bundle" / "ledger" / f"{CLIENTS[0]}.jsonl"
     ledger.write_bytes(ledger.read_bytes().replace(b'"time":"2026', b'"time":"2025', 1))

@@ -41,7 +41,7 @@ from protocols.rounds import Ask, Cohort, Reply, Round
 from protocols.sessions.engine import Delivery
 from protocols.sessions.table import State
 from protocols.wire.envelope import Envelope
-from protocols.wire.header import Header
+from protocols.wire.header import NONE, Header
 from protocols.wire.roles import Role
 from protocols.wire.roster import (
     AGGREGATOR_NAME,
@@ -281,6 +281,8 @@ class Bus:
         synthetic: bool = True,
         algorithm: Algorithm[Any] | None = None,
         tag_key: bytes | None = None,
+        transport: str = "memory",
+        config: str = "",
     ) -> None:
         algorithm = algorithm or toy()
         wanted = encryption(policy.rules.get(Disclosure.SUM, ()))
@@ -301,7 +303,8 @@ class Bus:
             store = self.toy.stores.setdefault(name, MemoryStore())
             ledger = Ledger(name, run, store, lambda: "2026-01-02T03:04:05Z")
             mine = RunContext(people[name], roster, plan, policy, run, he, reserve=reserve)
-            mine.tag_key = tag_key
+            mine.tag_key, mine.transport = tag_key, transport
+            mine.config = hashlib.sha256(config.encode()).hexdigest() if config else NONE
             return mine, ledger, ROUNDING
 
         self.others: dict[str, Any] = {

@@ -136,6 +136,7 @@ WRITTEN = {
     "audits/accounting/models.py",  # printed by audit account, read by no program of ours
     "audits/attacks/_shared/models.py",
     "audits/evidence/entries.py",  # that a ledger holds one
+    "audits/bundle/hand_over.py",
     "audits/bundle/keys.py",
     "audits/bundle/manifest.py",
     "audits/report/models.py",

@@ -16,6 +16,7 @@ import pytest
 
 from audits.attacks._shared.models import AttackReport
 from audits.bundle.archive import pack
+from audits.bundle.hand_over import read_side
 from audits.bundle.keys import read_keys
 from audits.bundle.manifest import MANIFEST
 from audits.checks.bundle import verify_bundle
@@ -36,6 +37,7 @@ from protocols.versions import (
     CAPTURE,
     CLIENT_MODEL,
     ENVELOPE,
+    HAND_OVER,
     LEDGER,
     PLAN,
     REPORT,
@@ -334,6 +336,11 @@ WAYS: dict[Format, dict[str, Way]] = {
     },
     BASELINE: {
         "baseline.json": lambda n, s, w: said(lambda: read_snapshot(b'{"version":%d}' % n), 5),
+    },
+    HAND_OVER: {
+        "a side": lambda n, s, w: said(
+            lambda: read_side(pack({"hand-over.json": canonical({"version": n})})), 5
+        ),
     },
     BUDGET: {
         "a budget": lambda n, s, w: said(

@@ -98,7 +98,9 @@ def assemble(config: Config, folder: Path) -> Parties:
 
 
 def gather(parties: Parties, into: Path) -> Path:
-    """Put all parties' sides of a run into one folder, as an auditor would."""
+    """Put all parties' sides of a run into one folder, with all that lies in them."""
+    into.mkdir(parents=True, exist_ok=True)
+    (into / "charter.json").write_bytes(parties.charter.encode())
     for folder in parties.folders.values():
         for file in (folder / "run").rglob("*"):
             if file.is_file():

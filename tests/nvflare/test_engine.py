@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -34,6 +35,7 @@ from secure_fgl.federation import Federation
 from secure_fgl.isolation import kernel
 from secure_fgl.store.client_models import ClientModels
 from secure_fgl.store.finished_run import Run
+from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
 from secure_fgl.transports.nvflare import executor, wire
 from secure_fgl.transports.nvflare.controller import JobAborted, TaskTransport
 from secure_fgl.transports.nvflare.executor import Seat
@@ -141,8 +143,53 @@ def test_a_key_authority_is_one_more_site(
     digest = conduct(open_process(parties.kit(SERVER_SITE)), carried)
     carried.end(parties.end())
     assert digest == uninterrupted.model_sha256
-    monkeypatch.setattr("audits.evidence.roster_file.TRANSPORTS", ("memory", "nvflare"))
-    assert Run(gather(parties, tmp_path / "run")).verify().verdict == "self-consistent only"
+    for folder in parties.folders.values():
+        found = Run(folder).verify()
+        assert found.verdict == "own side holds", (folder.name, found.failed)
+    handed = [write_hand_over(f, tmp_path / f"{f.name}.zip")[0] for f in parties.folders.values()]
+    assert gather_files(handed, tmp_path / "run").missing == ()
+    found = Run(tmp_path / "run").verify()
+    assert found.verdict == "self-consistent only", found.failed
+    secret = json.loads((parties.folders["site-1"] / "identity.json").read_text())["seed"]
+    assert not any(secret.encode() in file.read_bytes() for file in handed)
+
+
+def test_a_site_that_left_for_good_is_held_to_what_others_received(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers nothing from its sixth task on, and never hears of the end."""
+    parties = assemble(banks(rounds=2), tmp_path / "parties")
+    seats, tasks = seated(parties, monkeypatch), list[str]()
+
+    def leaving(site: str) -> Answer:
+        def serve(name: str, data: Shareable) -> Shareable:
+            tasks.append(site)
+            if site == "site-2" and tasks.count(site) > 5:
+                return wire.failed(readable=True)
+            return executed(seats)(site)(name, data)
+
+        return serve
+
+    sites = {k: v for k, v in parties.charter.sites.items() if k != AGGREGATOR_NAME}
+    carried = transport(leaving, sites, deadline=60.0)
+    conduct(open_process(parties.kit(SERVER_SITE)), carried)
+    carried.end(parties.end())
+    gone = parties.folders["site-2"]
+    assert not (gone / "run" / "heads").exists()
+    with pytest.raises(UsageError, match="at work"):
+        write_hand_over(gone, tmp_path / "early.zip")
+    assert seats["site-2"]._process is not None
+    seats["site-2"]._process.files.close()  # what the system does for a dead process
+    assert Run(gone).verify().verdict == "own side holds"
+    handed = [write_hand_over(f, tmp_path / f"{f.name}.zip")[0] for f in parties.folders.values()]
+    gather_files(handed, tmp_path / "run")
+    found = Run(tmp_path / "run").verify()
+    assert found.verdict == "self-consistent only", found.failed
+    tree = next(step.detail for step in found.steps if step.name == "tree")
+    assert "client-2 left at round" in tree
+    ledger = tmp_path / "run" / "ledger" / "client-2.jsonl"
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:6]))
+    assert Run(tmp_path / "run").verify().verdict == "FAILED at tree"
 
 
 def test_o4_a_witness_is_one_more_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

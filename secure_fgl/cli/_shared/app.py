@@ -19,6 +19,7 @@ from secure_fgl.cli.plan import plan
 from secure_fgl.cli.predict import predict
 from secure_fgl.cli.run import run
 from secure_fgl.cli.schema import schema
+from secure_fgl.cli.site import app as site
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -60,6 +61,7 @@ app.command("run", cls=Settable, epilog=EXAMPLE["run"])(run)
 app.command("check", cls=Settable, epilog=EXAMPLE["check"])(check)
 app.add_typer(audit, name="audit")
 app.add_typer(model, name="model")
+app.add_typer(site, name="site")
 app.command("predict", epilog=EXAMPLE["predict"])(predict)
 app.command("evaluate", epilog=EXAMPLE["evaluate"])(evaluate)
 app.command("list", epilog=EXAMPLE["list"])(catalogue)

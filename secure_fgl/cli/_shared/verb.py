@@ -77,11 +77,18 @@ EXAMPLE = {
     "verify": example(
         "secure-fgl audit verify runs/first --heads heads-held-by-the-clients.json",
         "secure-fgl audit verify bundle.zip --trust keys-from-elsewhere.json",
+        "secure-fgl audit verify /srv/party",
     ),
     "bundle": example(
         "openssl genpkey -algorithm ed25519 -out auditor.pem",
         "secure-fgl audit bundle runs/first --key auditor.pem --out bundle.zip",
     ),
+    "gather": example(
+        "secure-fgl audit gather north.zip south.zip office.zip --out runs/pilot",
+        "secure-fgl audit verify runs/pilot --heads heads-held-by-the-clients.json",
+    ),
+    "site": example("secure-fgl site hand-over /srv/party --out north.zip"),
+    "hand-over": example("secure-fgl site hand-over /srv/party --out north.zip"),
     "account": example(
         "secure-fgl audit account runs/first",
         "secure-fgl audit account runs/first --format json",

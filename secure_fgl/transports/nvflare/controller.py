@@ -18,9 +18,10 @@ from nvflare.apis.signal import Signal
 from protocols.errors import BadEnvelope, Refused
 from protocols.sessions.engine import Delivery
 from protocols.wire.roster import AGGREGATOR_NAME
+from secure_fgl.transports.nvflare.budgets import budgets_of, cosigned
 from secure_fgl.transports.nvflare.party import PartyKit, kit_of_this_process
 from secure_fgl.transports.nvflare.party_process import conduct, open_process
-from secure_fgl.transports.nvflare.wire import END, TASK, pack, unpack
+from secure_fgl.transports.nvflare.wire import BUDGET, END, TASK, pack, unpack
 
 _log = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.2  # how often a wait looks whether the job was aborted
@@ -103,13 +104,29 @@ class TaskTransport:
         # An answer is addressed by its own signed header; this one is the only receiver here.
         return [Delivery(AGGREGATOR_NAME, data) for site in sorted(found) for data in found[site]]
 
-    def end(self, note: bytes) -> None:
+    def heads(self, note: bytes, clients: Sequence[str]) -> dict[str, list[bytes]]:
+        """Ask clients for the heads of their budgets, and return what came, by client.
+
+        Args:
+            note: what `Charter.end` returns.
+            clients: whom to ask.
+        """
+        deliveries = [Delivery(client, note) for client in clients]
+        found = self._run(BUDGET, deliveries, min(self._deadline, _END_SECONDS))
+        names = {self._sites[client]: client for client in clients}
+        return {names[site]: heads for site, heads in found.items() if heads}
+
+    def end(self, note: bytes, cosigned: Mapping[str, Sequence[bytes]] | None = None) -> None:
         """Tell every site that the run is over, so that it ends its ledger.
 
         Args:
             note: what `Charter.end` returns.
+            cosigned: by client, the heads of its budgets as the aggregator signed them.
         """
-        deliveries = [Delivery(party, note) for party in self._sites]
+        more = cosigned or {}
+        deliveries = [
+            Delivery(party, data) for party in self._sites for data in (note, *more.get(party, ()))
+        ]
         self._run(END, deliveries, min(self._deadline, _END_SECONDS))
 
     def _run(
@@ -171,7 +188,7 @@ class Conductor(Controller):  # type: ignore[misc] # nvflare is untyped
             transport = self._transport(kit, abort_signal, fl_ctx)
             if not (kit.run_folder / "result.json").is_file():
                 self._conduct(kit, transport)
-            transport.end(kit.charter.end(kit.me.signing))
+            end_run(kit, transport)
         except Exception as error:
             _log.error("the run stopped (%s)", type(error).__name__)
             self.system_panic(f"the run stopped ({type(error).__name__})", fl_ctx)
@@ -202,6 +219,22 @@ class Conductor(Controller):  # type: ignore[misc] # nvflare is untyped
         fl_ctx: FLContext,
     ) -> None:
         """Drop a result that came after its exchange was over."""
+
+
+def end_run(kit: PartyKit, transport: TaskTransport) -> None:
+    """Cosign every client's budgets, and tell all sites that the run is over.
+
+    A head that is none is left out: its site is not kept from ending its ledger.
+    """
+    note, clients = kit.charter.end(kit.me.signing), kit.charter.roster.clients
+    notes: dict[str, list[bytes]] = {}
+    if any(budgets_of(kit.charter, client) for client in clients):
+        for client, heads in transport.heads(note, clients).items():
+            try:
+                notes[client] = cosigned(kit, client, heads)
+            except BadEnvelope:
+                _log.error("%s told no heads of its budgets", client)
+    transport.end(note, notes)
 
 
 def _note_times(kit: PartyKit, seconds: Sequence[float]) -> None:

@@ -17,9 +17,10 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from protocols.errors import RemoteProtocolError
+from secure_fgl.transports.nvflare.budgets import keep, own_heads
 from secure_fgl.transports.nvflare.party import kit_of_this_process
 from secure_fgl.transports.nvflare.party_process import PartyProcess, open_process
-from secure_fgl.transports.nvflare.wire import END, TASK, failed, pack, unpack
+from secure_fgl.transports.nvflare.wire import BUDGET, END, TASK, failed, pack, unpack
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +54,8 @@ class Seat(Executor):  # type: ignore[misc] # nvflare is untyped
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
     ) -> Shareable:
         """Hand each envelope of the task to the session and return its answers."""
+        if task_name == BUDGET:
+            return self._guarded(lambda: self._tell_budgets(shareable))
         if task_name == END:
             return self._guarded(lambda: self._close(shareable))
         return self._guarded(lambda: self._answer(task_name, shareable))
@@ -65,11 +68,22 @@ class Seat(Executor):  # type: ignore[misc] # nvflare is untyped
             answers += [delivery.data for delivery in self._process.receive(envelope)]
         return pack(answers)
 
+    def _tell_budgets(self, shareable: Shareable) -> Shareable:
+        """Say how far this site's budgets are spent, once the run is over."""
+        if self._process is None:
+            raise RemoteProtocolError("A task came that this site has no session for.")
+        kit = self._process.kit
+        kit.charter.check_end(b"".join(unpack(shareable)))
+        return pack(own_heads(kit))
+
     def _close(self, shareable: Shareable) -> Shareable:
-        if self._process is not None:
-            self._process.kit.charter.check_end(b"".join(unpack(shareable)))
-            self._process.close()
-        self._process = None
+        process = self._process
+        if process is not None:
+            end, *notes = unpack(shareable) or [b""]
+            process.kit.charter.check_end(end)
+            process.close()
+            self._process = None
+            keep(process.kit, notes)  # last: a note that is none must not keep the ledger open
         return pack([])
 
     def _guarded(self, act: Any) -> Shareable:

@@ -10,7 +10,7 @@ from typing import Any
 
 from secure_fgl.errors import UsageError
 from secure_fgl.transports.nvflare.kits import ADMIN, CLASSES, Kits
-from secure_fgl.transports.nvflare.wire import END, TASK
+from secure_fgl.transports.nvflare.wire import BUDGET, END, TASK
 
 POLL_SECONDS = 0.1
 """How often a site asks for its next task. NVFlare's own 2 s would be the time of an exchange."""
@@ -45,7 +45,7 @@ def write_job(
     }
     client: dict[str, Any] = {
         "format_version": 2,
-        "executors": [{"tasks": [TASK, END], "executor": {"path": seat, "args": {}}}],
+        "executors": [{"tasks": [TASK, BUDGET, END], "executor": {"path": seat, "args": {}}}],
         "components": [],
         "task_data_filters": [],
         "task_result_filters": [],

@@ -18,6 +18,9 @@ TASK = "secure_fgl.envelopes"
 END = "secure_fgl.end"
 """The task that says that the run is over, in the aggregator's signed words (`Charter.end`): a site
 gives up its kept state then, and nobody else, the engine's operator included, can have it do so."""
+BUDGET = "secure_fgl.budget"
+"""The task that asks a client for the heads of its budgets, with the same signed words: the run is
+over. They come back cosigned behind the words of :data:`END` (O20)."""
 
 _FIELD = "envelopes"
 _MOST = 64  # envelopes in one task; a protocol's step sends one or two to a party

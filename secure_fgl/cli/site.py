@@ -1,0 +1,16 @@
+"""``secure-fgl site``: what one party of a run between organisations does at its own site."""
+
+from __future__ import annotations
+
+import typer
+
+from secure_fgl.cli._shared.verb import EXAMPLE
+from secure_fgl.cli.hand_over import hand_over
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Take part in a run between organisations: what one party does at its own site.",
+    epilog=EXAMPLE["site"],
+)
+
+app.command("hand-over", epilog=EXAMPLE["hand-over"])(hand_over)

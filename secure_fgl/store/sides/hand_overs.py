@@ -1,0 +1,126 @@
+"""Sides of a run on disk: one party's side as a file, and such files put into one run folder."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from audits.bundle.archive import BUNDLE_LIMIT
+from audits.bundle.hand_over import Gathered, gather, hand_over
+from audits.evidence.steps import Verification
+from audits.evidence.verify import verify
+from secure_fgl.errors import UsageError
+from secure_fgl.store.files import Folder, content, create
+from secure_fgl.store.finished_run import Run
+from secure_fgl.store.run_folder import RunFolder
+from secure_fgl.store.sides.party_side import check_name
+
+__all__ = ["gather_files", "write_hand_over"]
+
+
+def write_hand_over(
+    party: str | Path, out: str | Path, *, run: str | None = None
+) -> tuple[Path, Verification]:
+    """Write a party's own side of a run as a file for the others.
+
+    Args:
+        party: the party's folder.
+        out: the file; it must not exist.
+        run: the name that the run must have; None: any.
+
+    Returns:
+        The file, and what this side's own steps say of it.
+
+    Raises:
+        UsageError: it is no party's folder, a process of the party is at work, or the file cannot
+            be written.
+        EvidenceError: a document of the run is missing or cannot be read.
+        NotOurCode: what would read it is not ours.
+    """
+    found = Run(party)
+    if found.party is None:
+        raise UsageError(
+            f"{party} is not a party's folder with a run in it.",
+            why="a hand-over is one party's side of a run between organisations",
+            fix="give the folder that holds identity.json, charter.json and run/",
+        )
+    check_name(found.name, run)
+    _at_rest(found.party)
+    view = found.view()
+    path = Path(out)
+    _write(path, hand_over(view))
+    return path, verify(view)
+
+
+def gather_files(files: Sequence[str | Path], out: str | Path) -> Gathered:
+    """Put the sides that parties handed over into one run folder.
+
+    Args:
+        files: of `write_hand_over`, one a party.
+        out: the run folder; it must not exist, or be empty.
+
+    Raises:
+        EvidenceError: at step ``hand-over``: a file cannot be read, or two contradict each other.
+            Nothing is written then.
+        UsageError: a file or the folder cannot be read or written.
+    """
+    place = RunFolder(Path(out))  # refuses what is there
+    found = gather([(str(path), _read(Path(path))) for path in files])
+    place.make()
+    folder = Folder(place.path)
+    try:
+        for name, data in found.files.items():
+            folder.create(name, data)
+    except OSError as error:
+        raise UsageError(
+            f"The run folder {out} cannot be written ({error.strerror}).",
+            fix="choose another --out",
+        ) from error
+    return found
+
+
+def _read(path: Path) -> bytes:
+    try:
+        data = content(path, BUNDLE_LIMIT)
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read ({error.strerror}).", fix="check the path"
+        ) from error
+    if data is None:
+        raise UsageError(f"{path} is too large to be one party's side of a run.")
+    return data
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        create(path, data)
+    except FileExistsError as error:
+        raise UsageError(
+            f"{path} exists already.",
+            why="what was handed over is evidence; it is not overwritten",
+            fix="choose another --out",
+        ) from error
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written ({error.strerror}).", fix="choose another --out"
+        ) from error
+
+
+def _at_rest(party: Path) -> None:
+    """Raise UsageError if a process of this party is at work on its run."""
+    try:
+        file = os.open(party / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:  # no session was ever opened here, or the file is another's affair
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UsageError(
+            f"A process of {party.name} is at work on this run.",
+            why="its ledger still grows",
+            fix="hand over when the run is over at this party, or after its process was ended",
+        ) from None
+    finally:
+        os.close(file)

@@ -1,0 +1,68 @@
+"""One party's side of a run over NVFlare, found in the party's folder.
+
+The folder of a party (`secure_fgl.transports.nvflare.party`) holds what all parties agreed on,
+``charter.json``, beside ``run/``, this party's side of the run folder. A run folder into which all
+sides were gathered holds the charter itself. No secret of the party's is read here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from audits.bundle.reading import DIGESTS_LIMIT, digests_of
+from audits.evidence.charter_file import CHARTER_LIMIT
+from secure_fgl.errors import UsageError
+from secure_fgl.run.model_digest import npz_digest
+from secure_fgl.store.files import Folder, run_name
+
+__all__ = ["charter_of", "check_name", "side_of", "weights_of"]
+
+_RUN, _CHARTER, _PLAN, _IDENTITY = "run", "charter.json", "plan.json", "identity.json"
+
+
+def side_of(path: Path) -> tuple[Path, Path | None]:
+    """Return the run folder that is meant, and the party's folder if it is one party's side.
+
+    Args:
+        path: a run folder, a party's folder, or a party's side in it.
+    """
+    if (path / _CHARTER).is_file() and not (path / _PLAN).is_file():
+        return path / _RUN, path
+    place = path.resolve()
+    beside = [(place.parent / name).is_file() for name in (_CHARTER, _IDENTITY)]
+    if place.name == _RUN and all(beside) and not (path / _CHARTER).is_file():
+        return path, place.parent
+    return path, None
+
+
+def check_name(found: str, wanted: str | None) -> None:
+    """Raise UsageError unless a run has the name that it must have; None: any."""
+    if wanted not in (None, found):
+        raise UsageError(
+            "The run in this folder is another one than --run names.",
+            why=f"its name is {run_name(found)}",
+            fix="give the folder of that run, or leave --run out",
+        )
+
+
+def charter_of(run: Folder, party: Path | None) -> bytes:
+    """Return what the parties agreed on: it lies beside one party's side, and in a whole run.
+
+    Raises:
+        EvidenceError: at step ``files``: it is a link, or no file.
+    """
+    place = run if party is None else Folder(party)
+    return place.read(_CHARTER, CHARTER_LIMIT)
+
+
+def weights_of(run: Folder, *, gathered: bool) -> dict[str, str]:
+    """Return the digests of a run's models; of gathered sides, models stay at their parties.
+
+    Raises:
+        EvidenceError: at step ``files``: a model is a link, or the list of digests is none.
+    """
+    files = run.names("checkpoints", ".npz")
+    if gathered and not files:
+        return digests_of(run.read("checkpoints.json", DIGESTS_LIMIT))
+    found = {name: run.read(f"checkpoints/{name}") for name in files}
+    return {name.removesuffix(".npz"): npz_digest(data) for name, data in found.items()}

@@ -1,0 +1,146 @@
+"""A toy run between organisations: every party with a folder of its own, as sessions leave it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from protocols.policy.policy import PrivacyPolicy
+from protocols.sessions.table import State
+from secure_fgl.config import Config
+from secure_fgl.run.model_digest import npz_bytes, weights_digest
+from secure_fgl.transports.nvflare.charter import Charter
+from tests.audits.toy_run import (
+    AGGREGATOR,
+    FIVE,
+    METRICS_TEXT,
+    RESULT,
+    Bus,
+    Lose,
+    Toy,
+    countless,
+    stated,
+    text,
+)
+
+MODELS = {"final": {"w": np.ones(3, np.float32)}, "best": {"w": np.zeros(3, np.float32)}}
+DIGESTS = {name: weights_digest(arrays) for name, arrays in MODELS.items()}
+CONFIG = Config.parse({"algorithm": {"name": "fed_avg"}, "data": {"name": "synthetic_banks"}})
+
+
+@dataclass
+class Federation:
+    """A finished run between organisations.
+
+    Attributes:
+        toy: the run, with all keys.
+        charter: signed by all.
+        folders: by party, its folder.
+    """
+
+    toy: Toy
+    charter: Charter
+    folders: Mapping[str, Path]
+
+    def run(self, party: str) -> Path:
+        """Return a party's side of the run folder."""
+        return self.folders[party] / "run"
+
+    def ledger(self, party: str) -> Path:
+        """Return a party's ledger."""
+        return self.run(party) / "ledger" / f"{party}.jsonl"
+
+
+def agreed(toy: Toy, policy: PrivacyPolicy) -> Charter:
+    """Return the charter of a toy run, signed by all."""
+    shared = CONFIG.shared().model_copy(update={"policy": policy.name})
+    names = [party["name"] for party in toy.roster.document()]
+    sites = {name: f"site-{number}" for number, name in enumerate(names)}
+    charter = Charter(toy.nonce, toy.roster, sites, toy.plan, toy.policy, shared, {})
+    for name in names:
+        charter = charter.signed_by(name, toy.identities[name].signing)
+    return charter
+
+
+def play(
+    root: Path,
+    policy: str = "he",
+    *,
+    rounds: int = 2,
+    losing: Lose | None = None,
+    left: str = "",
+    noised: bool = False,
+) -> Federation:
+    """Play a toy run whose parties have folders of their own.
+
+    Args:
+        root: below it the folders are made.
+        policy: a preset.
+        rounds: of training.
+        losing: which envelopes are lost.
+        left: a client whose session never ends.
+        noised: nothing exact is sent, so that a policy with noise admits it.
+    """
+    chosen = PrivacyPolicy.preset(policy)
+    shared = CONFIG.shared().model_copy(update={"policy": chosen.name})
+    algorithm: Any = countless() if noised else None
+    bus = Bus(chosen, rounds, FIVE, algorithm=algorithm, transport="nvflare", config=shared.text())
+    bus.lose = losing or bus.lose
+    bus.play(rounds)
+    toy = bus.toy
+    if bus.aggregator.state is State.READY:
+        bus.deliver(bus.aggregator.farewell())
+    toy.finished = True
+    for session in (bus.aggregator, *bus.others.values()):
+        if session.name == left:
+            continue
+        told = {**stated(), "model": DIGESTS["final"], "best": DIGESTS["best"]}
+        session.close(told if session is bus.aggregator else None)
+        key = toy.identities[session.name].signing
+        toy.checkpoints[session.name] = session.ledger.checkpoint(key)
+    charter = agreed(toy, chosen)
+    folders = {name: root / name for name in toy.stores}
+    for name, folder in folders.items():
+        _write(toy, charter, name, folder)
+    return Federation(toy, charter, folders)
+
+
+def _write(toy: Toy, charter: Charter, party: str, folder: Path) -> None:
+    roster = {"run": toy.run, "nonce": toy.nonce.hex(), "transport": "nvflare"}
+    files: dict[str, bytes] = {
+        "identity.json": json.dumps({"name": party, "seed": "5ec2e7" * 10}).encode(),
+        "charter.json": charter.encode(),
+        "keys/state": b"a key to kept state",
+        "run/plan.json": toy.plan.text().encode(),
+        "run/policy.json": text(toy.policy.document()),
+        "run/config.yaml": charter.config.text().encode(),
+        "run/roster.json": text({**roster, "parties": toy.roster.document()}),
+        f"run/ledger/{party}.jsonl": toy.stores[party].lines,
+        "run/private/x": b"kept state",
+    }
+    if note := toy.checkpoints.get(party):
+        files[f"run/heads/{party}.checkpoint"] = note.encode()
+    if party == AGGREGATOR:
+        files["run/metrics.jsonl"] = METRICS_TEXT
+        mine = {"lost_rounds": toy.lost, "run_dir": "/srv/x", "model_sha256": DIGESTS["final"]}
+        files["run/result.json"] = text({**RESULT, **mine})
+        files |= {f"run/checkpoints/{name}.npz": npz_bytes(MODELS[name]) for name in MODELS}
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+def changed(path: Path, change: Callable[[bytes], bytes]) -> bytes:
+    """Change a file and return what it held."""
+    before = path.read_bytes()
+    path.write_bytes(change(before))
+    return before
+
+
+__all__ = ["CONFIG", "Federation", "agreed", "changed", "play"]

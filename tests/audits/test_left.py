@@ -1,0 +1,107 @@
+"""A party that left: its ledger is held to the last head that others received, and no further."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from audits.evidence.run_files import RunView
+from audits.evidence.verify import verify
+from audits.report.build import build_report
+from secure_fgl.store.finished_run import Run
+from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
+from tests.audits.forging import entries_of, write
+from tests.audits.party_tools import Federation, play
+from tests.audits.toy_run import AGGREGATOR, FIVE
+from tests.audits.verify_tools import fails_at
+
+GONE = FIVE[1]
+
+
+def gathered(made: Federation, root: Path) -> RunView:
+    files = [
+        write_hand_over(folder, root / f"{name}.zip")[0] for name, folder in made.folders.items()
+    ]
+    gather_files(files, root / "run")
+    return Run(root / "run").view()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Federation:
+    """A run of four rounds that one client leaves before it answers in the third."""
+    root = tmp_path_factory.mktemp("left")
+    return play(
+        root / "parties",
+        "masks",
+        rounds=4,
+        losing=lambda header, to: GONE in (header.sender, to) and header.round >= 3,
+        left=GONE,
+    )
+
+
+@pytest.fixture(scope="module")
+def view(made: Federation, tmp_path_factory: pytest.TempPathFactory) -> RunView:
+    return gathered(made, tmp_path_factory.mktemp("gathered"))
+
+
+def with_ledger(view: RunView, data: bytes, party: str = GONE) -> RunView:
+    return replace(view, ledgers={**view.ledgers, party: data}, reports={})
+
+
+def test_it_passes_and_says_in_which_round(view: RunView) -> None:
+    found = verify(view)
+    assert found.verdict == "self-consistent only", found.failed
+    tree = next(s.detail for s in found.steps if s.name == "tree")
+    assert f"{GONE} left at round 3" in tree and "held to a head over" in tree
+    report = build_report(view)
+    assert {v.client for v in report.dropouts.vanished} == {GONE}
+
+
+def test_a_ledger_cut_below_the_last_head_that_others_received_fails(view: RunView) -> None:
+    lines = view.ledgers[GONE].splitlines(keepends=True)
+    entries = entries_of(view.ledgers[GONE])
+    last = max(e["seq"] for e in entries if e["kind"] == "release")
+    for end in (last, last - 1, last // 2, 1):
+        cut = with_ledger(view, b"".join(lines[:end]))
+        fails_at("tree", cut)
+        assert "does not reach the head" in str(verify(cut).failed)
+    # Control: what stands after the last of them is its own word, which nobody holds.
+    assert verify(with_ledger(view, b"".join(lines[: last + 1]))).ok
+
+
+def test_an_entry_below_that_head_cannot_be_written_anew(view: RunView) -> None:
+    """Its chain holds again, since no head of it is signed; only others' receipts tell."""
+    entries = entries_of(view.ledgers[GONE])
+    assert entries[1]["kind"] == "receipt"
+    forged = [*entries[:1], {**entries[1], "salt": "00" * 16}, *entries[2:]]
+    fails_at("tree", with_ledger(view, write(forged)))
+
+
+def test_who_ended_its_ledger_or_conducts_the_run_may_not_lack_a_head(view: RunView) -> None:
+    for party in (FIVE[0], AGGREGATOR):
+        heads = {name: note for name, note in view.checkpoints.items() if name != party}
+        fails_at("files", replace(view, checkpoints=heads))
+    cut = b"".join(view.ledgers[AGGREGATOR].splitlines(keepends=True)[:-1])
+    heads = {name: note for name, note in view.checkpoints.items() if name != AGGREGATOR}
+    fails_at("files", replace(with_ledger(view, cut, AGGREGATOR), checkpoints=heads))
+
+
+def test_only_a_signed_ledger_holds_anothers_head(view: RunView) -> None:
+    """With all heads away nothing would hold anything, so the aggregator's may not be away."""
+    fails_at("files", replace(view, checkpoints={}))
+
+
+def test_a_simulation_ends_every_session(view: RunView) -> None:
+    text = view.roster_text.replace(b'"transport": "nvflare"', b'"transport": "memory"')
+    assert text != view.roster_text
+    fails_at("files", replace(view, roster_text=text))
+
+
+def test_who_only_missed_the_end_did_not_leave(tmp_path: Path) -> None:
+    made = play(tmp_path / "parties", "masks", left=GONE)
+    found = verify(gathered(made, tmp_path))
+    assert found.ok, found.failed
+    tree = next(s.detail for s in found.steps if s.name == "tree")
+    assert "did not end its ledger" in tree and "left at" not in tree
