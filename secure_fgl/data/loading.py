@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,42 +19,52 @@ from secure_fgl.data.features import scaled, scaled_part
 from secure_fgl.data.kinds import masks_of, site_data
 from secure_fgl.data.sources._shared.refusing import nothing_unpickled
 from secure_fgl.errors import UsageError, next_step, usage
-from secure_fgl.run.naming import client_names, learning_seed
+from secure_fgl.run.naming import learning_seed
 
 __all__ = ["Loaded", "load"]
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """Attributes: sites, one a client; whole, with its split, None where nobody holds it."""
+    """Attributes: sites, one a client that was asked for; whole, with its split, None where nobody
+    holds it.
+    """
 
     sites: list[Site]
     whole: tuple[Dataset, Masks] | None
 
 
-def load(config: Config, task: Task, clients: int, given: Dataset | None = None) -> Loaded:
-    """Return all clients' sites.
+def load(
+    config: Config,
+    task: Task,
+    given: Dataset | None = None,
+    only: Sequence[str] | None = None,
+) -> Loaded:
+    """Return the clients' sites, in the order of the plan or of `only`.
 
     Args:
         config: names the data, the split, the partition and the seed.
-        task: what is learnt.
-        clients: how many the plan names.
+        task: what is learnt; its `spec.spec` is the digest of what the sites agreed on.
         given: the data set, if it is in memory already.
+        only: whose sites. Of own data nobody else's folder is opened then, nor looked for.
 
     Raises:
         UsageError: the data folder or file is missing or damaged, an extra is not installed, or a
             name or option is unknown.
+        PlanDrift: the sites agreed on another ``spec.yaml`` than is there.
     """
-    name = config.data.name
+    name, called = config.data.name, config.data.partition.called
     try:
         with nothing_unpickled():
             if name == OWN and given is None:
-                parts, names = _own(config, clients)
+                parts, names = _own(config, task, only)
                 whole = None
             else:
-                parts, whole = _shared(config, task, given)
-                names = [{} for _ in parts]
-        return Loaded(_sites(parts, names, task, config), whole)
+                shared, whole = _shared(config, task, given)
+                parts = dict(zip(called, shared, strict=True))
+                names = {client: {} for client in parts}
+        wanted = called if only is None else only
+        return Loaded(_sites({n: parts[n] for n in wanted}, names, task, config), whole)
     except OSError as error:
         fix = (
             next_step(error) or "set data.root, or the variable SECURE_FGL_DATA, to the data folder"
@@ -86,25 +97,42 @@ _STREAMS = ("split", "partition")
 Names = Mapping[str, Any]
 
 
-def _own(config: Config, clients: int) -> tuple[list[Part], list[Names]]:
+def _own(
+    config: Config, task: Task, only: Sequence[str] | None
+) -> tuple[dict[str, Part], dict[str, Names]]:
     """Read one folder a client; nobody holds the whole."""
-    from secure_fgl.data.own import load_sites, load_spec
+    from secure_fgl.data.own import load_spec, own_site
 
-    root = own_root(config.data.root)
+    root, seed = own_root(config.data.root), learning_seed(config.seed, "split")
     spec = load_spec(root)
-    parts = load_sites(root, spec, learning_seed(config.seed, "split"))
-    if len(parts) != clients:
+    spec.check_digest(task.spec.spec, root)
+    folders = {name: name for name in only} if only is not None else _folders(config, root)
+    parts = {name: own_site(root, folder, spec, seed) for name, folder in folders.items()}
+    told = spec.model_dump_json().encode()
+    return parts, {name: {"site": folder, "spec": told} for name, folder in folders.items()}
+
+
+def _folders(config: Config, root: Path) -> dict[str, str]:
+    """Return the folder of every client: the one of its name, or where none has one, the next."""
+    from secure_fgl.data.own import site_names
+
+    shared = config.data.partition
+    if shared.names:
+        return {name: name for name in shared.called}
+    there = site_names(root)
+    if len(there) != shared.clients:
         raise UsageError(
-            f"{root} holds {len(parts)} sites' folders, and the plan names {clients} clients.",
+            f"{root} holds {len(there)} sites' folders, and the plan names {shared.clients} "
+            "clients.",
             why="in a rehearsal every folder beside spec.yaml is one client",
-            fix=f"--set data.partition.clients={len(parts)}, or add or take away folders",
+            fix=f"--set data.partition.clients={len(there)}, or add or take away folders",
         )
-    return list(parts.values()), [
-        {"site": name, "spec": spec.model_dump_json().encode()} for name in parts
-    ]
+    return dict(zip(shared.called, there, strict=True))
 
 
-def _sites(parts: Sequence[Part], names: Sequence[Names], task: Task, config: Config) -> list[Site]:
+def _sites(
+    parts: Mapping[str, Part], names: Mapping[str, Names], task: Task, config: Config
+) -> list[Site]:
     how, seed = config.data.features, config.seed
     made: dict[int, tuple[Part, Records]] = {}  # of parts with one array of edges among them
 
@@ -118,4 +146,4 @@ def _sites(parts: Sequence[Part], names: Sequence[Names], task: Task, config: Co
         told = partial(about, part, how, called)
         return Site(data, seed=learning_seed(seed, "site", client), about=told)
 
-    return list(map(site, parts, client_names(len(parts)), names))
+    return [site(part, client, names[client]) for client, part in parts.items()]
