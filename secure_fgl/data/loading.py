@@ -39,25 +39,27 @@ def load(
     task: Task,
     given: Dataset | None = None,
     only: Sequence[str] | None = None,
+    agreed: str | None = None,
 ) -> Loaded:
     """Return the clients' sites, in the order of the plan or of `only`.
 
     Args:
         config: names the data, the split, the partition and the seed.
-        task: what is learnt; its `spec.spec` is the digest of what the sites agreed on.
+        task: what is learnt.
         given: the data set, if it is in memory already.
         only: whose sites. Of own data nobody else's folder is opened then, nor looked for.
+        agreed: of own data the plan's digest of ``spec.yaml``, which is read once more here.
 
     Raises:
         UsageError: the data folder or file is missing or damaged, an extra is not installed, or a
             name or option is unknown.
-        PlanDrift: the sites agreed on another ``spec.yaml`` than is there.
+        PlanDrift: another ``spec.yaml`` is there than was agreed on.
     """
     name, called = config.data.name, config.data.partition.called
     try:
         with nothing_unpickled():
             if name == OWN and given is None:
-                parts, names = _own(config, task, only)
+                parts, names = _own(config, only, agreed)
                 whole = None
             else:
                 shared, whole = _shared(config, task, given)
@@ -98,14 +100,15 @@ Names = Mapping[str, Any]
 
 
 def _own(
-    config: Config, task: Task, only: Sequence[str] | None
+    config: Config, only: Sequence[str] | None, agreed: str | None
 ) -> tuple[dict[str, Part], dict[str, Names]]:
     """Read one folder a client; nobody holds the whole."""
     from secure_fgl.data.own import load_spec, own_site
 
     root, seed = own_root(config.data.root), learning_seed(config.seed, "split")
     spec = load_spec(root)
-    spec.check_digest(task.spec.spec, root)
+    if agreed is not None:
+        spec.check_digest(agreed, root)
     folders = {name: name for name in only} if only is not None else _folders(config, root)
     parts = {name: own_site(root, folder, spec, seed) for name, folder in folders.items()}
     told = spec.model_dump_json().encode()

@@ -88,15 +88,12 @@ class Preparation:
         self.whole: tuple[Dataset, Masks] | None = None  # None where nobody holds it
 
     def load(self, only: Sequence[str] | None = None) -> None:
-        """Load, split and share out the data of all clients, or of `only` these.
-
-        Raises:
-            UsageError, PlanDrift: as `secure_fgl.data.loading.load`.
-        """
+        """Load the data of all clients, or of `only` these; see `secure_fgl.data.loading.load`."""
         if self.config.isolate:
             check_loadable(self._given)
         with self.plugins.in_use():
-            loaded = load(self.config, self.task, self._given, only)
+            agreed = self.plan.data.spec
+            loaded = load(self.config, self.task, self._given, only, agreed)
         self.sites, self.whole = loaded.sites, loaded.whole
 
     def first_state(self) -> Any:

@@ -89,7 +89,8 @@ def assemble(config: Config, folder: Path) -> Parties:
     announced = [
         party.new_identity(folders[where[name]], name, role) for name, role in known.items()
     ]
-    charter = Charter.draw_up(announced, where, plan=plan, policy=federation.policy, config=config)
+    facts: Any = {"plan": plan, "policy": federation.policy, "config": config}
+    charter = Charter.draw_up(announced, where, **facts, spec=federation.own_spec())
     for place in folders.values():
         charter = joining.sign(place, charter)
     for place in folders.values():

@@ -10,6 +10,7 @@ from secure_fgl import __version__
 from secure_fgl.cli._shared.settable import Settable
 from secure_fgl.cli._shared.verb import EXAMPLE, NoColor, example
 from secure_fgl.cli.audit import app as audit
+from secure_fgl.cli.charter import app as charter
 from secure_fgl.cli.check import check
 from secure_fgl.cli.evaluate import evaluate
 from secure_fgl.cli.init import init
@@ -19,6 +20,7 @@ from secure_fgl.cli.plan import plan
 from secure_fgl.cli.predict import predict
 from secure_fgl.cli.run import run
 from secure_fgl.cli.schema import schema
+from secure_fgl.cli.site import app as site
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -60,6 +62,8 @@ app.command("run", cls=Settable, epilog=EXAMPLE["run"])(run)
 app.command("check", cls=Settable, epilog=EXAMPLE["check"])(check)
 app.add_typer(audit, name="audit")
 app.add_typer(model, name="model")
+app.add_typer(charter, name="charter")
+app.add_typer(site, name="site")
 app.command("predict", epilog=EXAMPLE["predict"])(predict)
 app.command("evaluate", epilog=EXAMPLE["evaluate"])(evaluate)
 app.command("list", epilog=EXAMPLE["list"])(catalogue)

@@ -22,6 +22,7 @@ from secure_fgl.errors import UsageError
 from secure_fgl.run.naming import misnamed
 
 __all__ = [
+    "LIMIT",
     "MALFORMED",
     "Facts",
     "check_party",
@@ -31,7 +32,7 @@ __all__ = [
     "party_of",
 ]
 
-_LIMIT = 1 << 14  # bytes; ours has about 400
+LIMIT = 1 << 14  # bytes; ours has about 400
 _LONGEST = 100  # characters of an organisation's name
 _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _TOGETHER = {"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"}
@@ -67,7 +68,7 @@ class Facts:
             UsageError: not in the form in which they are saved, or a name that nobody may have.
         """
         try:
-            document = parse(data, limit=_LIMIT)
+            document = parse(data, limit=LIMIT)
             if not isinstance(document, dict):
                 raise ValueError
             organisation = document.pop("organisation")

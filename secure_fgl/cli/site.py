@@ -1,0 +1,18 @@
+"""``secure-fgl site``: what one party of a run between organisations does at its own site."""
+
+from __future__ import annotations
+
+import typer
+
+from secure_fgl.cli._shared.verb import EXAMPLE
+from secure_fgl.cli.join import join
+from secure_fgl.cli.new import new
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Take part in a run between organisations: what one party does at its own site.",
+    epilog=EXAMPLE["site"],
+)
+
+app.command("new", epilog=EXAMPLE["new"])(new)
+app.command("join", epilog=EXAMPLE["join"])(join)
