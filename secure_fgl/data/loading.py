@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,34 +102,26 @@ def _own(
     config: Config, only: Sequence[str] | None, agreed: str | None
 ) -> tuple[dict[str, Part], dict[str, Names]]:
     """Read one folder a client; nobody holds the whole."""
-    from secure_fgl.data.own import load_spec, own_site
+    from secure_fgl.data.own import load_spec, own_site, site_names
 
     root, seed = own_root(config.data.root), learning_seed(config.seed, "split")
     spec = load_spec(root)
     if agreed is not None:
         spec.check_digest(agreed, root)
-    folders = {name: name for name in only} if only is not None else _folders(config, root)
-    parts = {name: own_site(root, folder, spec, seed) for name, folder in folders.items()}
-    told = spec.model_dump_json().encode()
-    return parts, {name: {"site": folder, "spec": told} for name, folder in folders.items()}
-
-
-def _folders(config: Config, root: Path) -> dict[str, str]:
-    """Return the folder of every client: the one of its name, or where none has one, the next."""
-    from secure_fgl.data.own import site_names
-
-    shared = config.data.partition
-    if shared.names:
-        return {name: name for name in shared.called}
-    there = site_names(root)
-    if len(there) != shared.clients:
+    shared, told = config.data.partition, spec.model_dump_json().encode()
+    named = only if only is not None else shared.called if shared.names else None
+    folders = named if named is not None else site_names(root)
+    found = [own_site(root, folder, spec, seed) for folder in folders]
+    if named is None and len(folders) != shared.clients:
         raise UsageError(
-            f"{root} holds {len(there)} sites' folders, and the plan names {shared.clients} "
+            f"{root} holds {len(folders)} sites' folders, and the plan names {shared.clients} "
             "clients.",
             why="in a rehearsal every folder beside spec.yaml is one client",
-            fix=f"--set data.partition.clients={len(there)}, or add or take away folders",
+            fix=f"--set data.partition.clients={len(folders)}, or add or take away folders",
         )
-    return dict(zip(shared.called, there, strict=True))
+    clients = named if named is not None else shared.called
+    names = [{"site": folder, "spec": told} for folder in folders]
+    return dict(zip(clients, found, strict=True)), dict(zip(clients, names, strict=True))
 
 
 def _sites(

@@ -232,9 +232,9 @@ class Charter:
         """
         try:
             document = parse(data, limit=LIMIT)
-            if not isinstance(document, dict) or set(document) != _KEYS:
-                _fail("it does not hold exactly what a charter holds")
             plan = Plan.model_validate_json(document["plan"])  # first: it says of which version
+            if set(document) != _KEYS:
+                _fail("it does not hold exactly what a charter holds")
             charter = cls(
                 bytes.fromhex(document["nonce"]),
                 Roster([party_of(entry) for entry in document["parties"]]),
