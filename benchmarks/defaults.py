@@ -229,7 +229,7 @@ def _data(key: str) -> list[Any]:
 
     config = Config.parse(json.loads(key))
     task, _ = Federation.from_config(config).build()
-    return [site.data for site in load(config, task, config.data.partition.clients).sites]
+    return [site.data for site in load(config, task).sites]
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ def in_one_process(config: Any) -> dict[str, Any]:
 
     torch.set_num_threads(1)
     task, algorithm = Federation.from_config(config).build()
-    loaded = load(config, task, config.data.partition.clients)
+    loaded = load(config, task)
     sites, scoring = loaded.sites, task.scoring
     # The plan's own seed, so that the start is that of a run.
     state = algorithm.init(np.random.default_rng(learning_seed(config.seed, "init")))

@@ -133,7 +133,7 @@ def share_right(facts: Settings, settings: Settings, data: str) -> dict[str, Any
     client = few_shot(task, "graph_fl", query=0.5, self_training=max(PSEUDO), self_epochs=100)
     true = load_dataset(config.data.name, config.data.root).y  # type: ignore[union-attr]
     right: dict[int, list[Any]] = {most: [] for most in PSEUDO}
-    for site in load(config, task, config.data.partition.clients).sites:
+    for site in load(config, task).sites:
         predictions, classes = client.alone(site), np.unique(client.task.labelled(site).labels)
         for most in PSEUDO:
             found = confident(predictions, client.task.unlabelled(site), classes, most)

@@ -11,6 +11,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from protocols.strict import Strict, not_yaml, problems, read_yaml
+from secure_fgl.config_partition import PartitionConfig
 from secure_fgl.config_values import asks_for_a_variable, expanded, set_key
 from secure_fgl.errors import UsageError
 
@@ -54,14 +55,6 @@ class ModelConfig(Strict):
     optimiser: Literal["adamw", "adam", "sgd"] | None = None
     keep_moments: bool | None = None
     batch: int | None = Field(default=None, ge=1, le=1 << 20)
-    options: dict[str, Any] = Field(default_factory=dict)
-
-
-class PartitionConfig(Strict):
-    """Which client holds what."""
-
-    name: str = "louvain_balanced"
-    clients: int = Field(default=5, ge=1, le=100_000)
     options: dict[str, Any] = Field(default_factory=dict)
 
 

@@ -10,12 +10,22 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from algorithms.tasks import Kind
+from algorithms.tasks import Kind, Task
+from protocols.errors import NotAdmitted
 from protocols.forms import Algorithm
+from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.config import ModelConfig
 from secure_fgl.errors import UsageError
 
-__all__ = ["PLAIN", "Training", "check_optimiser", "defaults", "said", "settled"]
+__all__ = [
+    "PLAIN",
+    "Training",
+    "check_optimiser",
+    "check_training",
+    "defaults",
+    "said",
+    "settled",
+]
 
 
 class Training(NamedTuple):
@@ -88,3 +98,27 @@ def check_optimiser(algorithm: Algorithm[Any], model: ModelConfig) -> None:
             why="it takes plain gradient steps, which is what its analysis is about",
             fix="leave model.optimiser and model.keep_moments out, or set optimiser: sgd",
         )
+
+
+def check_training(algorithm: Algorithm[Any], task: Task, policy: PrivacyPolicy) -> None:
+    """Raise NotAdmitted where private training would promise more than it can hold."""
+    training = policy.training
+    if training is None:
+        return
+    if algorithm.gradients > training.steps:
+        raise NotAdmitted(
+            f"{algorithm.name} takes {algorithm.gradients} gradients in a round and policy "
+            f"{policy.name!r} allows {training.steps} noised ones (training.steps).",
+            why="every gradient of a training record is counted in its epsilon",
+            fix="lower the algorithm's epochs or steps, or agree on more training.steps",
+        )
+    try:
+        task.check_training(training.unit)
+    except ValueError as error:
+        raise NotAdmitted(
+            f"Policy {policy.name!r} asks for training that hides single records, which a "
+            f"{task.spec.task} task cannot give.",
+            why=str(error),
+            fix="train on graphs (a graph task), or protect whole clients with the guard 'noise' "
+            "in place of policy.training",
+        ) from error

@@ -15,7 +15,6 @@ from crypto.homomorphic.he import Scheme
 from crypto.homomorphic.he import scheme as find_scheme
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import SCHEMES, encryption
-from protocols.errors import NotAdmitted
 from protocols.forms import Algorithm
 from protocols.plan.drift import drift
 from protocols.plan.plan import Plan
@@ -35,13 +34,14 @@ from secure_fgl.data import (
     spec_of,
 )
 from secure_fgl.data.kinds import build_task, data_plan, model_name
-from secure_fgl.defaults import check_optimiser, settled
+from secure_fgl.defaults import check_optimiser, check_training, settled
 from secure_fgl.errors import PlanDrift, UsageError, usage
 from secure_fgl.plugins.finding import Given
 from secure_fgl.plugins.in_use import Plugins
-from secure_fgl.run.naming import client_names, learning_seed
+from secure_fgl.run.naming import learning_seed
 
 if TYPE_CHECKING:
+    from secure_fgl.data.own import OwnSpec
     from secure_fgl.run.simulation import Connect, Preparation, Progress
     from secure_fgl.store.finished_run import Run
 
@@ -61,6 +61,8 @@ class Federation:
             beside those that `config` names; trusted code (`secure_fgl.plugins`). They are read
             here, and run when a plan is made.
         config: everything else; the arguments above override it.
+        spec: what sites agreed on about tables of their own, in place of the ``spec.yaml`` in
+            `data.root`: parties without data have none.
 
     Raises:
         UsageError: unknown names or values, each with the nearest known one, or a plug-in that
@@ -80,6 +82,7 @@ class Federation:
         seed: int | None = None,
         plugins: Sequence[Given] = (),
         config: Config | None = None,
+        spec: OwnSpec | None = None,
     ) -> None:
         document = (config or Config()).model_dump(mode="json")
         name = data if isinstance(data, str) or data is None else data.name
@@ -106,7 +109,7 @@ class Federation:
         self.plugins = Plugins(parsed.plugins, plugins)
         self._given = parsed.model_copy(update={"plugins": self.plugins.names})
         self.policy = policy or PrivacyPolicy.load(self._given.policy)
-        self._whole = None if isinstance(data, str) else data
+        self._whole, self._agreed = None if isinstance(data, str) else data, spec
 
     @classmethod
     def from_config(cls, config: Config, plugins: Sequence[Given] = ()) -> Federation:
@@ -119,13 +122,25 @@ class Federation:
         with self.plugins.in_use():
             return self._given.model_copy(update={"model": self._built()[2]})
 
+    def own_spec(self) -> OwnSpec | None:
+        """Return what sites agreed on about tables of their own; None where there are none.
+
+        Raises:
+            UsageError: ``spec.yaml`` is missing or not valid.
+        """
+        if self._given.data.name != OWN or self._whole is not None:
+            return None
+        if self._agreed is None:
+            from secure_fgl.data.own import load_spec
+
+            return load_spec(own_root(self._given.data.root))
+        return self._agreed
+
     def _spec(self) -> DataSpec:
         data, clients = self._given.data, self._given.data.partition.clients
         try:
-            if data.name == OWN and self._whole is None:
-                from secure_fgl.data.own import load_spec
-
-                return load_spec(own_root(data.root)).data_spec(clients)
+            if (own := self.own_spec()) is not None:
+                return own.data_spec(clients)
             shape = None if self._whole is None else shape_of(self._whole)
             spec = spec_of(
                 data.name,
@@ -182,29 +197,6 @@ class Federation:
         wanted = encryption(self.policy.rules.get(Disclosure.SUM, ()))
         return find_scheme(SCHEMES[wanted]) if wanted else None
 
-    def _check_training(self, task: Task, algorithm: Algorithm[Any]) -> None:
-        """Raise NotAdmitted where private training would promise more than it can hold."""
-        training = self.policy.training
-        if training is None:
-            return
-        if algorithm.gradients > training.steps:
-            raise NotAdmitted(
-                f"{algorithm.name} takes {algorithm.gradients} gradients in a round and policy "
-                f"{self.policy.name!r} allows {training.steps} noised ones (training.steps).",
-                why="every gradient of a training record is counted in its epsilon",
-                fix="lower the algorithm's epochs or steps, or agree on more training.steps",
-            )
-        try:
-            task.check_training(training.unit)
-        except ValueError as error:
-            raise NotAdmitted(
-                f"Policy {self.policy.name!r} asks for training that hides single records, which "
-                f"a {task.spec.task} task cannot give.",
-                why=str(error),
-                fix="train on graphs (a graph task), or protect whole clients with the guard "
-                "'noise' in place of policy.training",
-            ) from error
-
     def plan(self) -> Plan:
         """Return everything that would leave each client. No feature or label is touched.
 
@@ -214,13 +206,13 @@ class Federation:
         """
         with self.plugins.in_use():
             (task, algorithm, _), told = self._built(), remarks(self._given.data.partition.name)
-        self._check_training(task, algorithm)
+        check_training(algorithm, task, self.policy)
         said = self.config.evaluation
         return make_plan(
             evaluated(algorithm, task, at=said.at, told=said.told),
             self.policy,
             data=data_plan(task.spec),
-            clients=client_names(task.spec.clients),
+            clients=self._given.data.partition.called,
             rounds=self.config.algorithm.rounds,
             scheme=self.scheme(),
             seed=learning_seed(self.config.seed, "init"),

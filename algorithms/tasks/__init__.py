@@ -64,8 +64,8 @@ class DataSpec:
         users, items: how many a rating task knows at most; else 0.
         lowest, highest: the scale of ratings; else 0.
         common: whether every site was also given one and the same test graph.
-        columns: digest of what columns are called and classes mean, in order; empty where they
-            have no names.
+        columns: digest of what columns are called and classes mean, in order, if they have names.
+        spec: digest of all that sites agreed on about tables of their own; else empty.
 
     Raises:
         ValueError: a size is out of range, or `records` is not a power of two.
@@ -85,6 +85,7 @@ class DataSpec:
     highest: float = 0.0
     common: bool = False
     columns: str = ""
+    spec: str = ""
 
     def __post_init__(self) -> None:
         if self.task not in get_args(Kind):

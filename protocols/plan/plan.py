@@ -152,6 +152,7 @@ class DataPlan(Strict):
         scale: lowest and highest rating, in decimal; else empty.
         columns: digest of what columns are called and classes mean, in order; empty where they
             have no names.
+        spec: digest of all that the sites agreed on about tables of their own; else empty.
     """
 
     name: str
@@ -165,6 +166,7 @@ class DataPlan(Strict):
     items: int = 0
     scale: tuple[str, ...] = ()
     columns: str = ""
+    spec: str = ""
 
 
 class Plan(Strict):

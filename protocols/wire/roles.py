@@ -10,7 +10,17 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["Role", "brought", "longest", "most", "names", "planners", "session_of", "takers"]
+__all__ = [
+    "Role",
+    "brought",
+    "longest",
+    "most",
+    "names",
+    "names_in",
+    "planners",
+    "session_of",
+    "takers",
+]
 
 _FOLDER = Path(__file__).parents[1] / "roles"
 
@@ -52,13 +62,18 @@ def session_of(role: Role) -> type[Any]:
 
 def longest(role: Role) -> str:
     """Return the longest name of a party in a role, by which plans size headers; not of clients."""
-    found: str = max(_file(role).NAMES, key=len)
+    return max(names_in(role), key=len)
+
+
+def names_in(role: Role) -> tuple[str, ...]:
+    """Return all names that parties in a role can have; not of clients."""
+    found: tuple[str, ...] = _file(role).NAMES
     return found
 
 
 def most(role: Role) -> int:
     """Return how many parties can be in a role; not of clients."""
-    return len(_file(role).NAMES)
+    return len(names_in(role))
 
 
 def names(role: Role, items: Sequence[Any], policy: Any) -> tuple[str, ...]:
@@ -72,7 +87,7 @@ def names(role: Role, items: Sequence[Any], policy: Any) -> tuple[str, ...]:
     if all(item.recipient != str(role) for item in items):
         return ()
     count = getattr(_file(role), "count", None)
-    found: tuple[str, ...] = _file(role).NAMES
+    found = names_in(role)
     return found if count is None else found[: count(items, policy)]
 
 

@@ -185,7 +185,7 @@ def _shape(subject: Subject) -> Findings:
     probe = subject.preset(CLEAR)
     task, _ = probe.build()
     with subject.plugins.in_use():
-        loaded = load(probe.config, task, len(probe.plan().clients))
+        loaded = load(probe.config, task)
     if loaded.whole is None:
         return
     from secure_fgl.data import published_shape, shape_of

@@ -95,8 +95,8 @@ class Probe(Federation):
         prepared = super().prepare(plan)
         load = prepared.load
 
-        def changed() -> None:
-            load()
+        def changed(only: Sequence[str] | None = None) -> None:
+            load(only)
             for change in self.changes:
                 change(self, prepared.sites)
 

@@ -28,8 +28,15 @@ def init(
         TaskKind,
         typer.Option("--task", help="Classes of nodes, labels of graphs, or ratings."),
     ] = TaskKind.node,
+    pilot: Annotated[
+        bool,
+        typer.Option("--pilot", help="Between organisations: who takes part, and the steps."),
+    ] = False,
 ) -> int:
     """Write a commented configuration, policy and data description for one's own data.
+
+    With --pilot also consortium.yaml (organisations, roles, names, the server) and
+    STEPS.md, what each of them does in which order.
 
     The plan of what would leave each site can be made at once, before any data is there.
     """
@@ -37,7 +44,7 @@ def init(
     from secure_fgl.data.own._pilot import pilot_files
 
     _check_empty(folder)
-    texts = pilot_files(folder, task.value)
+    texts = pilot_files(folder, task.value, organisations=pilot)
     for name, text in texts.items():
         _write(folder / name, text)
     print_pairs([(str(folder / name), _PURPOSE[name]) for name in texts], stderr=True, wrap=False)
@@ -52,6 +59,8 @@ _PURPOSE = {
     "policy.yaml": "what may leave a site, and in which form",
     "data/spec.yaml": "what all sites agree on about their data",
     "data/README.txt": "how the data are laid out",
+    "consortium.yaml": "who takes part, and where the server is",
+    "STEPS.md": "what each party does, in which order",
 }
 
 

@@ -6,6 +6,8 @@ import typer
 
 from secure_fgl.cli._shared.verb import EXAMPLE
 from secure_fgl.cli.hand_over import hand_over
+from secure_fgl.cli.join import join
+from secure_fgl.cli.new import new
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -14,3 +16,5 @@ app = typer.Typer(
 )
 
 app.command("hand-over", epilog=EXAMPLE["hand-over"])(hand_over)
+app.command("new", epilog=EXAMPLE["new"])(new)
+app.command("join", epilog=EXAMPLE["join"])(join)

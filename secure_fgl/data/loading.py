@@ -18,42 +18,54 @@ from secure_fgl.data.features import scaled, scaled_part
 from secure_fgl.data.kinds import masks_of, site_data
 from secure_fgl.data.sources._shared.refusing import nothing_unpickled
 from secure_fgl.errors import UsageError, next_step, usage
-from secure_fgl.run.naming import client_names, learning_seed
+from secure_fgl.run.naming import learning_seed
 
 __all__ = ["Loaded", "load"]
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """Attributes: sites, one a client; whole, with its split, None where nobody holds it."""
+    """Attributes: sites, one a client that was asked for; whole, with its split, None where nobody
+    holds it.
+    """
 
     sites: list[Site]
     whole: tuple[Dataset, Masks] | None
 
 
-def load(config: Config, task: Task, clients: int, given: Dataset | None = None) -> Loaded:
-    """Return all clients' sites.
+def load(
+    config: Config,
+    task: Task,
+    given: Dataset | None = None,
+    only: Sequence[str] | None = None,
+    agreed: str | None = None,
+) -> Loaded:
+    """Return the clients' sites, in the order of the plan or of `only`.
 
     Args:
         config: names the data, the split, the partition and the seed.
         task: what is learnt.
-        clients: how many the plan names.
         given: the data set, if it is in memory already.
+        only: whose sites. Of own data nobody else's folder is opened then, nor looked for.
+        agreed: of own data the plan's digest of ``spec.yaml``, which is read once more here.
 
     Raises:
         UsageError: the data folder or file is missing or damaged, an extra is not installed, or a
             name or option is unknown.
+        PlanDrift: another ``spec.yaml`` is there than was agreed on.
     """
-    name = config.data.name
+    name, called = config.data.name, config.data.partition.called
     try:
         with nothing_unpickled():
             if name == OWN and given is None:
-                parts, names = _own(config, clients)
+                parts, names = _own(config, only, agreed)
                 whole = None
             else:
-                parts, whole = _shared(config, task, given)
-                names = [{} for _ in parts]
-        return Loaded(_sites(parts, names, task, config), whole)
+                shared, whole = _shared(config, task, given)
+                parts = dict(zip(called, shared, strict=True))
+                names = {client: {} for client in parts}
+        wanted = called if only is None else only
+        return Loaded(_sites({n: parts[n] for n in wanted}, names, task, config), whole)
     except OSError as error:
         fix = (
             next_step(error) or "set data.root, or the variable SECURE_FGL_DATA, to the data folder"
@@ -86,25 +98,35 @@ _STREAMS = ("split", "partition")
 Names = Mapping[str, Any]
 
 
-def _own(config: Config, clients: int) -> tuple[list[Part], list[Names]]:
+def _own(
+    config: Config, only: Sequence[str] | None, agreed: str | None
+) -> tuple[dict[str, Part], dict[str, Names]]:
     """Read one folder a client; nobody holds the whole."""
-    from secure_fgl.data.own import load_sites, load_spec
+    from secure_fgl.data.own import load_spec, own_site, site_names
 
-    root = own_root(config.data.root)
+    root, seed = own_root(config.data.root), learning_seed(config.seed, "split")
     spec = load_spec(root)
-    parts = load_sites(root, spec, learning_seed(config.seed, "split"))
-    if len(parts) != clients:
+    if agreed is not None:
+        spec.check_digest(agreed, root)
+    shared, told = config.data.partition, spec.model_dump_json().encode()
+    named = only if only is not None else shared.called if shared.names else None
+    folders = named if named is not None else site_names(root)
+    found = [own_site(root, folder, spec, seed) for folder in folders]
+    if named is None and len(folders) != shared.clients:
         raise UsageError(
-            f"{root} holds {len(parts)} sites' folders, and the plan names {clients} clients.",
+            f"{root} holds {len(folders)} sites' folders, and the plan names {shared.clients} "
+            "clients.",
             why="in a rehearsal every folder beside spec.yaml is one client",
-            fix=f"--set data.partition.clients={len(parts)}, or add or take away folders",
+            fix=f"--set data.partition.clients={len(folders)}, or add or take away folders",
         )
-    return list(parts.values()), [
-        {"site": name, "spec": spec.model_dump_json().encode()} for name in parts
-    ]
+    clients = named if named is not None else shared.called
+    names = [{"site": folder, "spec": told} for folder in folders]
+    return dict(zip(clients, found, strict=True)), dict(zip(clients, names, strict=True))
 
 
-def _sites(parts: Sequence[Part], names: Sequence[Names], task: Task, config: Config) -> list[Site]:
+def _sites(
+    parts: Mapping[str, Part], names: Mapping[str, Names], task: Task, config: Config
+) -> list[Site]:
     how, seed = config.data.features, config.seed
     made: dict[int, tuple[Part, Records]] = {}  # of parts with one array of edges among them
 
@@ -118,4 +140,4 @@ def _sites(parts: Sequence[Part], names: Sequence[Names], task: Task, config: Co
         told = partial(about, part, how, called)
         return Site(data, seed=learning_seed(seed, "site", client), about=told)
 
-    return list(map(site, parts, client_names(len(parts)), names))
+    return [site(part, client, names[client]) for client, part in parts.items()]

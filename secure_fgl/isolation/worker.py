@@ -56,9 +56,9 @@ class Answers:
         federation = Federation(config=config, policy=policy, plugins=order["plugins"])
         federation.plugins.hold_to(plan)
         prepared = federation.prepare(plan)
-        prepared.load()
-        sites = dict(zip(plan.clients, prepared.sites, strict=True))
-        sites = {name: sites[name] for name in order["clients"]}
+        clients = order["clients"]
+        prepared.load(None if clients == list(plan.clients) else clients)
+        sites = dict(zip(clients, prepared.sites, strict=True))
         for site in sites.values():
             site.training = PrivateSteps(plan.training) if plan.training is not None else None
         return cls(policy.admit(prepared.algorithm), sites, order["seconds"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,12 +87,13 @@ class Preparation:
         self.watch: Watch | None = None
         self.whole: tuple[Dataset, Masks] | None = None  # None where nobody holds it
 
-    def load(self) -> None:
-        """Load, split and share out the data; see `secure_fgl.data.loading`. Raises UsageError."""
+    def load(self, only: Sequence[str] | None = None) -> None:
+        """Load the data of all clients, or of `only` these; see `secure_fgl.data.loading.load`."""
         if self.config.isolate:
             check_loadable(self._given)
         with self.plugins.in_use():
-            loaded = load(self.config, self.task, len(self.plan.clients), self._given)
+            agreed = self.plan.data.spec
+            loaded = load(self.config, self.task, self._given, only, agreed)
         self.sites, self.whole = loaded.sites, loaded.whole
 
     def first_state(self) -> Any:

@@ -12,7 +12,7 @@ from protocols.plan.parties import roles_of
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
-from secure_fgl.transports.nvflare import party
+from secure_fgl.transports.nvflare import joining, party
 from secure_fgl.transports.nvflare.charter import Charter
 from secure_fgl.transports.nvflare.party import PartyKit
 
@@ -89,11 +89,12 @@ def assemble(config: Config, folder: Path) -> Parties:
     announced = [
         party.new_identity(folders[where[name]], name, role) for name, role in known.items()
     ]
-    charter = Charter.draw_up(announced, where, plan=plan, policy=federation.policy, config=config)
+    facts: Any = {"plan": plan, "policy": federation.policy, "config": config}
+    charter = Charter.draw_up(announced, where, **facts, spec=federation.own_spec())
     for place in folders.values():
-        charter = party.sign(place, charter)
+        charter = joining.sign(place, charter)
     for place in folders.values():
-        party.keep(place, charter)
+        joining.keep(place, charter)
     return Parties(charter, folders)
 
 

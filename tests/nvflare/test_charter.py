@@ -17,8 +17,9 @@ from protocols.wire.roster import Identity
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.store.budgets import BudgetStore
-from secure_fgl.transports.nvflare import party
-from secure_fgl.transports.nvflare.charter import Charter, party_of
+from secure_fgl.transports.nvflare import joining, party
+from secure_fgl.transports.nvflare.charter import Charter
+from secure_fgl.transports.nvflare.facts import party_of
 from secure_fgl.transports.nvflare.party import PartyKit
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
 
@@ -137,7 +138,7 @@ def test_o10_a_plan_or_setting_cannot_be_exchanged_after_the_signatures(made: Pa
 def test_a_party_signs_only_what_names_it_as_it_is(made: Parties, tmp_path: Path) -> None:
     party.new_identity(tmp_path, "client-1", Role.CLIENT)
     with pytest.raises(EvidenceError, match="does not name this party"):
-        party.sign(tmp_path, made.charter)
+        joining.sign(tmp_path, made.charter)
     shutil.copy(made.folders["site-1"] / "charter.json", tmp_path / "charter.json")
     with pytest.raises(EvidenceError, match="other keys"):
         PartyKit.load(tmp_path)
@@ -207,7 +208,7 @@ def test_what_is_each_site_s_own_is_never_part_of_what_others_send(
     assert assemble(setting(name), tmp_path / "drawn").charter.config == made.charter.config
     theirs = replace(made.charter, config=setting(name), signatures={})
     with pytest.raises(EvidenceError, match="each site's own"):  # nobody signs it by mistake
-        party.sign(made.folders["site-1"], theirs)
+        joining.sign(made.folders["site-1"], theirs)
     for place in made.folders.values():  # and nobody uses it, even if all were talked into it
         me = party.load_identity(place)
         theirs = theirs.signed_by(me.party.name, me.signing)
@@ -227,7 +228,7 @@ def test_a_charter_names_a_policy_and_not_the_drawer_s_file(tmp_path: Path) -> N
     assert made.charter.config.policy == "own" and str(tmp_path) not in str(made.charter.encode())
     other = made.charter.config.model_copy(update={"policy": str(path)})
     with pytest.raises(EvidenceError, match="another policy"):
-        replace(made.charter, config=other).check_settings()
+        replace(made.charter, config=other).check_content()
 
 
 def test_a_process_that_does_not_know_who_it_is_says_so(

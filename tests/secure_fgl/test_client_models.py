@@ -58,9 +58,8 @@ def opened(run: Run, client: str) -> Any:
 def metrics_of(chosen: Config, run: Run) -> dict[str, Any]:
     """Score every client's module on its own records, as the run counted; check it on the way."""
     task, _ = Federation.from_config(chosen).build()
-    clients = chosen.data.partition.clients
-    scaled = load(chosen, task, clients).sites
-    bare = load(chosen.model_copy(update={"data": raw(chosen)}), task, clients).sites
+    scaled = load(chosen, task).sites
+    bare = load(chosen.model_copy(update={"data": raw(chosen)}), task).sites
     scores = []
     for number, (site, unscaled) in enumerate(zip(scaled, bare, strict=True), 1):
         client = f"client-{number}"

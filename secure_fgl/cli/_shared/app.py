@@ -10,6 +10,7 @@ from secure_fgl import __version__
 from secure_fgl.cli._shared.settable import Settable
 from secure_fgl.cli._shared.verb import EXAMPLE, NoColor, example
 from secure_fgl.cli.audit import app as audit
+from secure_fgl.cli.charter import app as charter
 from secure_fgl.cli.check import check
 from secure_fgl.cli.evaluate import evaluate
 from secure_fgl.cli.init import init
@@ -61,6 +62,7 @@ app.command("run", cls=Settable, epilog=EXAMPLE["run"])(run)
 app.command("check", cls=Settable, epilog=EXAMPLE["check"])(check)
 app.add_typer(audit, name="audit")
 app.add_typer(model, name="model")
+app.add_typer(charter, name="charter")
 app.add_typer(site, name="site")
 app.command("predict", epilog=EXAMPLE["predict"])(predict)
 app.command("evaluate", epilog=EXAMPLE["evaluate"])(evaluate)

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 from audits.report.words import size
 from secure_fgl.cli._shared.output import cell, console, grid, print_pairs
+from secure_fgl.run.naming import client_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rich.table import Table
 
     from protocols.plan.plan import Item, MessagePlan, Plan
 
+MOST_NAMED = 20  # clients that are named one by one
 WIDEST = 32  # characters kept together in the first column, so that 80 columns suffice
 
 
@@ -29,11 +31,10 @@ def print_plan(plan: Plan, *, stderr: bool) -> None:
 
 def _head(plan: Plan) -> list[tuple[str, str]]:
     data, names = plan.data, plan.clients
-    who = f"{names[0]} to {names[-1]}" if len(names) > 1 else names[0]
     return [
         ("plan", f"{plan.algorithm}, form {plan.form}"),
         ("rounds", str(plan.rounds)),
-        ("clients", f"{len(names)} ({who}); smallest cohort {plan.smallest_cohort}"),
+        ("clients", f"{len(names)} ({_who(names)}); smallest cohort {plan.smallest_cohort}"),
         (
             "data",
             f"{data.name}{' (SYNTHETIC DATA)' if data.synthetic else ''}: {data.task} task, "
@@ -52,6 +53,14 @@ def _head(plan: Plan) -> list[tuple[str, str]]:
         *_models(plan),
         *_plugins(plan),
     ]
+
+
+def _who(names: Sequence[str]) -> str:
+    """Name all clients that have names of their own; of many, or numbered ones, the ends."""
+    numbered = names == client_names(len(names))
+    if len(names) == 1 or not (numbered or len(names) > MOST_NAMED):
+        return ", ".join(names)
+    return f"{names[0]} to {names[-1]}"
 
 
 def _protections(plan: Plan) -> list[str]:

@@ -36,7 +36,11 @@ def example(*lines: str) -> str:
 
 
 EXAMPLE = {
-    "init": example("secure-fgl init pilot", "secure-fgl init pilot --task rating"),
+    "init": example(
+        "secure-fgl init pilot",
+        "secure-fgl init pilot --task rating",
+        "secure-fgl init pilot --pilot",
+    ),
     "plan": example(
         "secure-fgl plan examples/banks.yaml --out plan.json",
         "secure-fgl plan examples/banks.yaml --against plan.json",
@@ -93,6 +97,26 @@ EXAMPLE = {
         "secure-fgl audit account runs/first",
         "secure-fgl audit account runs/first --format json",
     ),
+    "site": example("secure-fgl site join /srv/party charter.json"),
+    "new": example(
+        "secure-fgl site new /srv/party --name hospital-north --organisation 'Hospital North' "
+        "--role client"
+    ),
+    "join": example("secure-fgl site join /srv/party charter.json"),
+    "charter": example("secure-fgl charter show charter.json"),
+    "draw": example(
+        "secure-fgl charter draw config.yaml facts/*.facts.json --server fl.example.org "
+        "--out charter.json"
+    ),
+    "show": example(
+        "secure-fgl charter show charter.json",
+        "secure-fgl charter show charter.json --against last-charter.json",
+    ),
+    "sign": example("secure-fgl charter sign charter.json --party /srv/party"),
+    "refuse": example(
+        "secure-fgl charter refuse charter.json --party /srv/party --reason 'two rounds too many'"
+    ),
+    "merge": example("secure-fgl charter merge north.json south.json --out charter.json"),
     "list": example("secure-fgl list algorithms"),
     "schema": example("secure-fgl schema config"),
 }

@@ -6,12 +6,19 @@ Example::
     sites = load_sites("pilot/data", spec, seed=1)
 
 The layout is in docs/own-data.md. A real site holds `spec.yaml` and its own folder, nothing else,
-and calls `load_site` with `site_rng(seed, name)`; it then has the record that a simulation over all
-folders gives it.
+and calls `own_site` with its own name; it then has the record that a simulation over all folders
+gives it.
 """
 
 from secure_fgl.data.own.errors import OwnDataError
-from secure_fgl.data.own.sites import load_site, load_sites, read_site, site_names, site_rng
+from secure_fgl.data.own.sites import (
+    load_site,
+    load_sites,
+    own_site,
+    read_site,
+    site_names,
+    site_rng,
+)
 from secure_fgl.data.own.spec import OwnSpec, load_spec
 from secure_fgl.data.own.tally import Tally
 
@@ -22,6 +29,7 @@ __all__ = [
     "load_site",
     "load_sites",
     "load_spec",
+    "own_site",
     "read_site",
     "site_names",
     "site_rng",

@@ -24,13 +24,22 @@ _LAYOUT: dict[Kind, str] = {
 }
 
 
-def pilot_files(folder: PurePath, task: Kind) -> dict[str, str]:
+_COUNTED = (
+    "  partition: {clients: 5}   # how many sites take part; in a rehearsal, how many folders "
+    "there are"
+)
+_NAMED = """  partition:                # what the sites are called; in a rehearsal, their folders
+    names: [hospital-north, hospital-east, hospital-south, hospital-west]"""
+
+
+def pilot_files(folder: PurePath, task: Kind, *, organisations: bool = False) -> dict[str, str]:
     """The texts of a new pilot, by path relative to `folder`.
 
     Args:
         folder: where they will lie, as seen from where the commands are started; the configuration
             names its neighbours so.
         task: node, graph or rating.
+        organisations: several take part, each at a site of its own.
     """
     places = {
         "config": str(folder / "config.yaml"),
@@ -39,6 +48,8 @@ def pilot_files(folder: PurePath, task: Kind) -> dict[str, str]:
         "policy": json.dumps(str(folder / "policy.yaml")),
         "model": _MODELS[task],
         "layout": _LAYOUT[task],
+        "partition": _NAMED if organisations else _COUNTED,
+        "consortium": str(folder / "consortium.yaml"),
     }
     sources = {
         "config.yaml": "config.yaml",
@@ -46,6 +57,8 @@ def pilot_files(folder: PurePath, task: Kind) -> dict[str, str]:
         "data/spec.yaml": f"{task}.yaml",
         "data/README.txt": "README.txt",
     }
+    if organisations:
+        sources |= {"consortium.yaml": "consortium.yaml", "STEPS.md": "STEPS.md"}
     texts = files("secure_fgl.data.own") / "templates"
     return {
         name: Template((texts / source).read_text("utf-8")).substitute(places)

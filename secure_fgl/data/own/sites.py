@@ -20,7 +20,7 @@ from secure_fgl.data.records import Part
 from secure_fgl.data.sharing import induce
 from secure_fgl.data.split import split_masks
 
-__all__ = ["load_site", "load_sites", "read_site", "site_names", "site_rng"]
+__all__ = ["load_site", "load_sites", "own_site", "read_site", "site_names", "site_rng"]
 
 _TABLES: dict[str, tuple[str, Callable[[Path, OwnSpec, Tally, bool], Found]]] = {
     "node": ("nodes", read_nodes),
@@ -122,6 +122,27 @@ def load_site(
     return induce(found.whole, np.arange(found.whole.records), masks)
 
 
+def own_site(
+    root: str | Path, name: str, spec: OwnSpec, seed: int, tally: Tally | None = None
+) -> Part:
+    """What the site `name` holds: ``root/name``, and beside it a vocabulary that the spec names.
+
+    No other folder is opened or listed, so that a site has the same record and the same split alone
+    as in a rehearsal.
+
+    Args:
+        root: the folder of ``spec.yaml``.
+        name: the site's own, which is that of its folder.
+        spec: what the sites agreed on.
+        seed: of the splits.
+        tally: counts what was put right.
+
+    Raises:
+        OwnDataError, ImportError: as `load_site`.
+    """
+    return load_site(Path(root).expanduser() / name, spec, site_rng(seed, name), tally)
+
+
 def load_sites(
     root: str | Path,
     spec: OwnSpec,
@@ -142,7 +163,7 @@ def load_sites(
     sites, folder = dict[str, Part](), Path(root).expanduser()
     for name in site_names(folder):
         tally = Tally()
-        sites[name] = load_site(folder / name, spec, site_rng(seed, name), tally)
+        sites[name] = own_site(folder, name, spec, seed, tally)
         if tallies is not None:
             tallies[name] = tally
     return sites

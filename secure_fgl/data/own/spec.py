@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import os
 from pathlib import Path
@@ -13,7 +14,7 @@ from pydantic import Field, StringConstraints, ValidationError, field_validator,
 
 from algorithms.tasks import DataSpec, Kind
 from protocols.strict import Strict, not_yaml, problems, read_yaml
-from secure_fgl.errors import UsageError
+from secure_fgl.errors import PlanDrift, UsageError
 
 __all__ = ["RESERVED", "SPEC_FILE", "OwnSpec", "load_spec"]
 
@@ -132,6 +133,40 @@ class OwnSpec(Strict):
         named = [self.feature_columns, labels, dict(sorted(self.vocabulary.items()))]
         return hashlib.sha256(json.dumps(named, ensure_ascii=True).encode()).hexdigest()
 
+    @property
+    def text(self) -> str:
+        """All of it as JSON, written in one way: what comments say is each site's own."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of `text`; stands in plans, so that no two sites agree on two specs."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def check_digest(self, agreed: str, root: Path) -> None:
+        """Raise PlanDrift unless this is the spec that a plan was made from.
+
+        Args:
+            agreed: the digest in the plan.
+            root: where this one lies.
+        """
+        if not hmac.compare_digest(self.digest, agreed):
+            raise PlanDrift(
+                [f"{root / SPEC_FILE} has the digest {self.digest}, the agreed one {agreed or '-'}"]
+            )
+
+    @classmethod
+    def of_text(cls, text: str) -> OwnSpec:
+        """Read what `text` gives, strictly.
+
+        Raises:
+            ValueError: it is not a spec, or not written as specs are.
+        """
+        found = cls.model_validate_json(text)
+        if found.text != text:
+            raise ValueError("a spec that is not written as specs are")
+        return found
+
     def data_spec(self, clients: int) -> DataSpec:
         """What a plan may know, for so many sites; no file of theirs is opened.
 
@@ -146,6 +181,7 @@ class OwnSpec(Strict):
         return DataSpec(
             task=self.task,
             columns=self.columns,
+            spec=self.digest,
             features=features,
             classes=1 if rating else _size(self.classes),
             records=self.records,

@@ -1,40 +1,53 @@
 """What all parties of a run agree on before round 1, signed by each of them.
 
-The charter names every party with its role, its public keys and the site of the engine at which
-it is reached, and holds plan, policy and configuration. Each party signs the whole of it with the
-key that it is named with. So whoever runs the engine can neither give a role to another site nor
-put another key in a party's place, and nobody can say later that it agreed to another plan.
+The charter names every party with its role, its organisation, its public keys and the site of the
+engine at which it is reached, and holds plan, policy, configuration and what all agreed on about
+tables of their own (``spec.yaml``). Each party signs the whole of it with the key that it is named
+with. So whoever runs the engine can neither give a role to another site nor put another key in a
+party's place, and nobody can say later that it agreed to another plan.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import yaml
 from pydantic import ValidationError
 
 from crypto.errors import CryptoError
-from crypto.hpke import SealingKey
 from crypto.samplers import entropy
 from crypto.signing.canonical import canonical, parse
-from crypto.signing.signatures import SigningKey, VerifyKey
+from crypto.signing.signatures import SigningKey
 from protocols.errors import BadEnvelope, EvidenceError, OtherVersion, SecureFglError
+from protocols.plan.parties import roles_of
 from protocols.plan.plan import Plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.strict import read_yaml
 from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME, Party, Roster, run_id
-from secure_fgl.config import Config
+from secure_fgl.config import OWN, Config
 from secure_fgl.config_values import asks_for_a_variable
+from secure_fgl.data.own import OwnSpec
+from secure_fgl.errors import UsageError
+from secure_fgl.transports.nvflare.approvals import Approval, Refusal, Word, approvals, signature
+from secure_fgl.transports.nvflare.facts import (
+    MALFORMED,
+    check_site,
+    misnamed_organisation,
+    party_of,
+)
 
 LIMIT = 64 << 20  # bytes; a plan of a thousand clients is far below
-_DOMAIN = "charter"
 _END_DOMAIN = "charter end"
-_KEYS = {"run", "nonce", "parties", "sites", "plan", "policy", "config", "signatures"}
+_WORDS = {"signatures", "refusals"}  # what parties say to it, and so no part of what they sign
+_KEYS = {
+    *("run", "nonce", "parties", "organisations", "sites", "plan", "policy", "config", "spec"),
+    *_WORDS,
+}
 
 
 @dataclass(frozen=True)
@@ -47,6 +60,9 @@ class Charter:
         sites: by party name, the engine's name of the site where it is reached.
         plan, policy, config: what is run.
         signatures: by party name, over `signed`.
+        organisations: by party name, who it is, in words; empty, or of every party.
+        spec: what sites agreed on about tables of their own; None where there are none.
+        refusals: by party name. A charter that somebody refused never runs.
     """
 
     nonce: bytes
@@ -56,6 +72,9 @@ class Charter:
     policy: PrivacyPolicy
     config: Config
     signatures: Mapping[str, bytes]
+    organisations: Mapping[str, str] = field(default_factory=dict)
+    spec: OwnSpec | None = None
+    refusals: Mapping[str, Refusal] = field(default_factory=dict)
 
     @classmethod
     def draw_up(
@@ -66,14 +85,32 @@ class Charter:
         plan: Plan,
         policy: PrivacyPolicy,
         config: Config,
+        organisations: Mapping[str, str] | None = None,
+        spec: OwnSpec | None = None,
     ) -> Charter:
         """Return the charter that is put before the parties, signed by nobody yet.
 
         Paths, budgets and kept state are each party's own affair, so `config` loses them, and
         names the policy in place of the file that it came from.
+
+        Raises:
+            UsageError: its parts do not fit together; for example, these are not the plan's
+                parties.
+            BadEnvelope: two parties have one name or key.
         """
         agreed = config.shared().model_copy(update={"policy": policy.name})
-        return cls(entropy(16), Roster(parties), dict(sites), plan, policy, agreed, {})
+        drawn = cls(
+            entropy(16), Roster(parties), dict(sites), plan, policy, agreed, {},
+            organisations=dict(organisations or {}), spec=spec,
+        )  # fmt: skip
+        if wrong := next(drawn._contradictions(), ""):
+            raise UsageError(
+                f"No charter can be drawn up: {wrong}.",
+                why="the parties' facts and the configuration do not belong together",
+                fix="name the clients in data.partition.names, and ask every party of the plan "
+                "for its facts; secure-fgl plan CONFIG says which roles there are",
+            )
+        return drawn
 
     @property
     def run(self) -> str:
@@ -82,16 +119,18 @@ class Charter:
 
     @property
     def signed(self) -> bytes:
-        """SHA-256 over all of the charter but its signatures."""
-        document = {key: value for key, value in self.document().items() if key != "signatures"}
+        """SHA-256 over all of the charter but signatures and refusals."""
+        document = {key: value for key, value in self.document().items() if key not in _WORDS}
         return hashlib.sha256(canonical(document)).digest()
 
     def signed_by(self, name: str, key: SigningKey) -> Charter:
         """Return the charter with one more signature."""
-        signatures = {**self.signatures, name: key.sign(_DOMAIN, self.signed)}
-        return Charter(
-            self.nonce, self.roster, self.sites, self.plan, self.policy, self.config, signatures
-        )
+        return replace(self, signatures={**self.signatures, name: signature(key, self.signed)})
+
+    def refused_by(self, name: str, key: SigningKey, reason: str) -> Charter:
+        """Return the charter with one more refusal; raises UsageError for what is no reason."""
+        refusal = Refusal.of(key, self.signed, reason)
+        return replace(self, refusals={**self.refusals, name: refusal})
 
     def end(self, key: SigningKey) -> bytes:
         """Return the aggregator's word that the run of this charter is over, under its key."""
@@ -105,34 +144,60 @@ class Charter:
             raise BadEnvelope("The end of the run is not signed by its aggregator.") from error
 
     def check(self) -> None:
-        """See that everybody agreed to the very same charter.
+        """See that everybody agreed to the very same charter, and that it can be run.
 
         Raises:
-            EvidenceError: at step ``charter``: a signature is missing or wrong, two parties are at
-                one site, or it sets what is each site's own.
+            EvidenceError: at step ``charter``: a signature is missing or wrong, a party refused it,
+                or `check_content` fails.
         """
+        if wrong := self._moved():
+            _fail(wrong)
+        said = self.approvals()
+        for name, approval in said.items():
+            if approval.word is Word.REFUSED:
+                _fail(f"{name} refused it: {approval.reason}")
+        if silent := [name for name, approval in said.items() if approval.word is Word.NOTHING]:
+            _fail(f"{', '.join(silent[:_SHOWN])} did not sign it")
+        self.check_content()
+
+    def approvals(self) -> dict[str, Approval]:
+        """Return what every party said to it; raises EvidenceError for signatures that are none."""
+        return approvals(self.roster, self.signed, self.signatures, self.refusals)
+
+    def check_content(self) -> None:
+        """See that its parts fit together, and set nothing that is each site's own.
+
+        Raises:
+            EvidenceError: at step ``charter``: they do not; for example, its parties are not the
+                plan's.
+        """
+        for wrong in self._contradictions():
+            _fail(wrong)
+
+    def _moved(self) -> str:
         names = {party["name"] for party in self.roster.document()}
         if set(self.sites) != names or len(set(self.sites.values())) != len(names):
-            _fail("it does not give every party a site of its own")
-        if set(self.signatures) != names:
-            _fail("a party did not sign it, or a stranger did")
-        for name in sorted(names):
-            try:
-                key = self.roster.party(name).verify
-                key.verify(_DOMAIN, self.signatures[name], self.signed)
-            except CryptoError as error:
-                raise EvidenceError("charter", f"{name} signed another charter") from error
+            return "it does not give every party a site of its own"
+        return ""
 
-        self.check_settings()
-
-    def check_settings(self) -> None:
-        """See that nobody else sets what is this site's own; raises EvidenceError."""
-        agreed, shared = self.config, self.config.shared()
+    def _contradictions(self) -> Iterator[str]:
+        """Say what does not fit together."""
+        agreed, shared, plan = self.config, self.config.shared(), self.plan
+        if wrong := self._moved():
+            yield wrong
         if agreed != shared:
             found = [n for n in Config.model_fields if getattr(agreed, n) != getattr(shared, n)]
-            _fail(f"it sets what is each site's own ({', '.join(found)})")
-        if agreed.policy != self.policy.name:
-            _fail("its configuration names another policy than the one it holds")
+            yield f"it sets what is each site's own ({', '.join(found)})"
+        if (agreed.policy, plan.policy_digest) != (self.policy.name, self.policy.digest):
+            yield "its configuration or its plan names another policy than the one it holds"
+        if agreed.data.partition.called != plan.clients:
+            yield "its configuration names other clients than its plan"
+        yield from _strangers(self.roster, roles_of(plan, self.policy))
+        digest = self.spec.digest if self.spec is not None else ""
+        if digest != plan.data.spec or (self.spec is not None) != (agreed.data.name == OWN):
+            yield f"its spec has the digest {digest or '-'}, its plan says {plan.data.spec or '-'}"
+        if self.organisations:
+            yield from _nameless(self.organisations, set(self.sites))
 
     def document(self) -> dict[str, Any]:
         """Return the charter as plain data."""
@@ -140,11 +205,17 @@ class Charter:
             "run": self.run,
             "nonce": self.nonce.hex(),
             "parties": self.roster.document(),
+            "organisations": dict(self.organisations),
             "sites": dict(self.sites),
             "plan": self.plan.text(),
             "policy": json.dumps(self.policy.document(), sort_keys=True),
             "config": self.config.text(),
+            "spec": self.spec.text if self.spec is not None else None,
             "signatures": {name: value.hex() for name, value in self.signatures.items()},
+            "refusals": {
+                name: {"reason": refusal.reason, "signature": refusal.signature.hex()}
+                for name, refusal in self.refusals.items()
+            },
         }
 
     def encode(self) -> bytes:
@@ -161,18 +232,23 @@ class Charter:
         """
         try:
             document = parse(data, limit=LIMIT)
-            if not isinstance(document, dict) or set(document) != _KEYS:
-                _fail("it does not hold exactly what a charter holds")
             plan = Plan.model_validate_json(document["plan"])  # first: it says of which version
+            if set(document) != _KEYS:
+                _fail("it does not hold exactly what a charter holds")
             charter = cls(
                 bytes.fromhex(document["nonce"]),
-                Roster([_party(entry) for entry in document["parties"]]),
+                Roster([party_of(entry) for entry in document["parties"]]),
                 dict(document["sites"]),
                 plan,
                 PrivacyPolicy.model_validate_json(document["policy"]),
                 _config(document["config"]),
                 {name: bytes.fromhex(text) for name, text in document["signatures"].items()},
+                dict(document["organisations"]),
+                OwnSpec.of_text(document["spec"]) if document["spec"] is not None else None,
+                {n: _refusal(entry) for n, entry in document["refusals"].items()},
             )
+            for site in charter.sites.values():
+                check_site(site)
         except (EvidenceError, OtherVersion):
             raise
         except (CryptoError, SecureFglError, ValidationError, *_MALFORMED) as error:
@@ -182,20 +258,32 @@ class Charter:
         return charter
 
 
-_MALFORMED = (AttributeError, KeyError, TypeError, ValueError, yaml.YAMLError)
+_MALFORMED = (*MALFORMED, yaml.YAMLError)
+_SHOWN = 5
 
 
-def party_of(document: Mapping[str, str]) -> Party:
-    """Return a party from the public facts that it announced; raises EvidenceError."""
-    try:
-        return _party(document)
-    except (CryptoError, SecureFglError, *_MALFORMED) as error:
-        raise EvidenceError("charter", "a party's public facts cannot be read") from error
+def _strangers(roster: Roster, planned: Mapping[str, Role]) -> Iterator[str]:
+    """Say which parties are not the plan's, and which of the plan's are missing."""
+    there = {party["name"]: party["role"] for party in roster.document()}
+    missing, more = sorted({*planned} - {*there}), sorted({*there} - {*planned})
+    if missing or more:
+        told = ", ".join(missing[:_SHOWN]) or "nobody", ", ".join(more[:_SHOWN]) or "nobody"
+        yield f"its parties are not the plan's (missing: {told[0]}; strangers: {told[1]})"
+    for name in sorted({*planned} & {*there}):
+        if there[name] != planned[name]:
+            yield f"{name} is {there[name]} in it, and {planned[name]} in its plan"
 
 
-def _party(entry: Mapping[str, str]) -> Party:
-    verify, seal = VerifyKey(bytes.fromhex(entry["verify"])), bytes.fromhex(entry["seal"])
-    return Party(entry["name"], Role(entry["role"]), verify, SealingKey.from_bytes(seal))
+def _nameless(organisations: Mapping[str, str], names: set[str]) -> Iterator[str]:
+    if set(organisations) != names:
+        yield "it does not name the organisation of every party"
+    for name, organisation in organisations.items():
+        if wrong := misnamed_organisation(organisation):
+            yield f"the organisation of {name} {wrong}"
+
+
+def _refusal(entry: Mapping[str, str]) -> Refusal:
+    return Refusal(entry["reason"], bytes.fromhex(entry["signature"]))
 
 
 def _config(text: str) -> Config:

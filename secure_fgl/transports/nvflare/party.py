@@ -4,6 +4,7 @@
 
     PARTY/  identity.json (0600)   the seed of its keys; never leaves this folder
             charter.json           what all parties agreed on, signed by all
+            refused/               charters that this party refused; it starts none of them
             plugins/               this party's own copies of the plug-ins that the charter names
             tags.key (0600)        of clients in the mode `hmac` of matching: the key of item tags,
                                    which one of them made and its operators brought to the others
@@ -31,9 +32,10 @@ from crypto.samplers import KEY_BYTES, entropy
 from protocols.errors import EvidenceError
 from protocols.wire.roles import Role
 from protocols.wire.roster import Identity, Party
-from secure_fgl.config import Config
+from secure_fgl.config import Config, own_root
+from secure_fgl.data.own import load_spec
+from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.errors import UsageError
-from secure_fgl.store.files import replace
 from secure_fgl.transports.nvflare.charter import LIMIT, Charter
 
 PARTY_VARIABLE = "SECURE_FGL_PARTY"
@@ -76,6 +78,7 @@ class PartyKit(Mute):
         charter.check()
         if charter.roster.party(me.party.name) != me.party:
             raise EvidenceError("charter", "it names this party with other keys or another role")
+        check_not_refused(place, charter)
         return cls(place, me, charter)
 
     @property
@@ -124,6 +127,21 @@ class PartyKit(Mute):
         names = self.charter.config.plugin_names
         files = [self.folder / "plugins" / f"{name}.py" for name in names]
         return [file for file in files if file.is_file()]
+
+    def check_spec(self) -> None:
+        """See that this site's own ``spec.yaml`` is the charter's; only clients need one.
+
+        Raises:
+            PlanDrift: it is another one; both digests are named.
+            UsageError: it is missing at a client, or not valid.
+        """
+        agreed, root = self.charter.spec, self.config().data.root
+        if agreed is None:
+            return
+        there = root is not None and (own_root(root) / SPEC_FILE).is_file()
+        if there or self.me.party.role is Role.CLIENT:
+            place = own_root(root)
+            load_spec(place).check_digest(agreed.digest, place)
 
     def config(self) -> Config:
         """Return the agreed configuration with this site's own settings.
@@ -206,36 +224,15 @@ def load_identity(folder: Path) -> Identity:
         raise UsageError(f"{path} is not an identity of ours.") from None
 
 
-def sign(folder: str | Path, charter: Charter) -> Charter:
-    """Add this party's signature to a charter that it has read and agrees to.
-
-    Raises:
-        UsageError: the folder holds no identity of ours.
-        EvidenceError: the charter names this party with other keys or another role, or sets what
-            is each site's own.
-    """
-    me = load_identity(Path(folder))
-    name = me.party.name
-    if name not in charter.sites or charter.roster.party(name) != me.party:
-        raise EvidenceError("charter", "it does not name this party as it announced itself")
-    charter.check_settings()
-    return charter.signed_by(name, me.signing)
+def refusal_note(folder: Path, charter: Charter) -> Path:
+    """Return where a party that refused a charter keeps its refusal."""
+    return folder / "refused" / f"{charter.signed.hex()}.json"
 
 
-def keep(folder: str | Path, charter: Charter) -> PartyKit:
-    """Put the charter that everybody signed into a party's folder, and return its kit.
-
-    Raises:
-        EvidenceError: somebody did not sign it.
-        UsageError: the folder cannot be written.
-    """
-    charter.check()
-    path = Path(folder) / "charter.json"
-    try:
-        replace(path, charter.encode())
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written ({error.strerror}).") from error
-    return PartyKit.load(folder)
+def check_not_refused(folder: Path, charter: Charter) -> None:
+    """Raise EvidenceError if the party of this folder refused this charter."""
+    if refusal_note(folder, charter).exists():
+        raise EvidenceError("charter", "this party refused it; another one is to be drawn up")
 
 
 def kit_of_this_process() -> PartyKit:

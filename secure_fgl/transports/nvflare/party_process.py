@@ -148,7 +148,10 @@ def open_process(kit: PartyKit) -> PartyProcess:
 
 def _prepared(kit: PartyKit) -> Preparation:
     charter, config = kit.charter, kit.config()
-    federation = Federation(config=config, policy=charter.policy, plugins=kit.plugin_files())
+    kit.check_spec()
+    federation = Federation(
+        config=config, policy=charter.policy, plugins=kit.plugin_files(), spec=charter.spec
+    )
     federation.plugins.hold_to(charter.plan)  # before anything of them is run
     if differences := drift(charter.plan, federation.plan()):
         raise PlanDrift(differences)
@@ -165,9 +168,9 @@ def _isolated(
 ) -> tuple[Site, Form[Any]]:
     """Return a client's site without its data, and answers of the process that has them.
 
-    This process holds the keys and never the data; the other one the data and never a key. The
-    simulator's partition is computed anew there from the same seed; all parts but this client's
-    own are dropped at once.
+    This process holds the keys and never the data; the other one the data and never a key. Of own
+    data it opens this client's folder alone. Of a published set, which everybody has, the
+    simulator's partition is computed anew there, and all parts but this client's own are dropped.
     """
     charter = kit.charter
     sandbox = Sandbox(

@@ -1,0 +1,126 @@
+"""Charters and parties' facts, as commands read, write and show them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from secure_fgl.transports.nvflare.charter import Charter
+    from secure_fgl.transports.nvflare.facts import Facts
+
+CharterArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A charter.")]
+PartyOption = Annotated[
+    Path, typer.Option("--party", metavar="PARTY", help="The folder of the party that says so.")
+]
+OutOption = Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write.")]
+
+
+def load_charter(path: Path) -> Charter:
+    """Read a charter; whether it may be trusted is another question.
+
+    Raises:
+        UsageError: the file cannot be read.
+        EvidenceError: it is no charter.
+        OtherVersion: its plan is one of another program.
+    """
+    from secure_fgl.transports.nvflare.charter import LIMIT, Charter
+
+    return Charter.decode(_bytes(path, "charter", LIMIT))
+
+
+def load_facts(path: Path) -> Facts:
+    """Read what a party announced; raises UsageError."""
+    from secure_fgl.errors import UsageError
+    from secure_fgl.transports.nvflare.facts import LIMIT, Facts
+
+    try:
+        return Facts.decode(_bytes(path, "file of a party's facts", LIMIT))
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.what}", why=error.why, fix=error.fix) from error
+
+
+def write_charter(path: Path, charter: Charter, *, new: bool = False) -> None:
+    """Write a charter as a whole; with `new` never over a file that is there.
+
+    Raises:
+        UsageError: it cannot be written, or is there.
+    """
+    from secure_fgl.errors import UsageError
+    from secure_fgl.store.files import replace
+
+    if new and path.exists():
+        raise UsageError(
+            f"{path} is there already.",
+            why="signatures could be in it, and nothing that somebody wrote is replaced",
+            fix="choose another --out",
+        )
+    try:
+        replace(path, charter.encode())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror}).") from error
+
+
+def _bytes(path: Path, what: str, limit: int) -> bytes:
+    from secure_fgl.errors import UsageError
+    from secure_fgl.store.files import content
+
+    try:
+        data = content(path, limit)
+    except OSError as error:
+        raise UsageError(f"The {what} {path} cannot be read ({error.strerror}).") from error
+    if data is None:
+        raise UsageError(f"{path} is too large to be a {what}.")
+    return data
+
+
+def parties(charter: Charter) -> list[dict[str, Any]]:
+    """Return what a charter says of every party, and what each said to it.
+
+    Raises:
+        EvidenceError: a signature is none.
+    """
+    from secure_fgl.transports.nvflare.facts import fingerprint
+
+    said, found = charter.approvals(), []
+    for name in sorted(charter.sites):
+        party, organisation = charter.roster.party(name), charter.organisations.get(name, "")
+        facts = {
+            "name": name,
+            "role": str(party.role),
+            "organisation": organisation,
+            "site": charter.sites[name],
+            "fingerprint": fingerprint(party, organisation),
+            "said": str(said[name].word),
+            "reason": said[name].reason,
+        }
+        found.append(facts)
+    return found
+
+
+def facts_of(charter: Charter) -> dict[str, Any]:
+    """Return the short facts of a charter, and who is still to sign."""
+    from secure_fgl.transports.nvflare.approvals import Word
+
+    said = charter.approvals()
+    return {
+        "run": charter.run,
+        "charter": charter.signed.hex(),
+        "signed": [name for name, found in said.items() if found.word is Word.SIGNED],
+        "refused": [name for name, found in said.items() if found.word is Word.REFUSED],
+        "missing": [name for name, found in said.items() if found.word is Word.NOTHING],
+    }
+
+
+def tell(charter: Charter, path: Path, *, as_json: bool) -> None:
+    """Print where a charter was written and how far it is."""
+    from secure_fgl.cli._shared.output import print_json, print_pairs
+
+    facts = {"file": str(path), **facts_of(charter)}
+    if as_json:
+        print_json(facts)
+        return
+    shown = {n: ", ".join(v) or "-" if isinstance(v, list) else v for n, v in facts.items()}
+    print_pairs(list(shown.items()), wrap=False)

@@ -1,0 +1,106 @@
+"""``secure-fgl charter show``: what a site is asked to agree to, and what is new in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from secure_fgl.cli._shared.charters import CharterArgument
+from secure_fgl.cli._shared.verb import Format, FormatOption, verb
+
+if TYPE_CHECKING:
+    from secure_fgl.transports.nvflare.charter import Charter
+
+
+@verb
+def show(
+    file: CharterArgument,
+    against: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The last charter, or a plan that was approved."),
+    ] = None,
+    format: FormatOption = Format.table,
+) -> int:
+    """Show a charter: parties, plan, settings, spec.yaml, and what each party said to it.
+
+    Compare each fingerprint with the one that the party reads out to you. With
+    --against, what is new since another charter or plan; then exits 6.
+
+    Exits 5 if the charter contradicts itself or a signature is none.
+    """
+    from secure_fgl.cli._shared.charters import facts_of, load_charter, parties
+    from secure_fgl.cli._shared.output import print_json, say
+    from secure_fgl.errors import DRIFT, OK
+
+    charter = load_charter(file)
+    charter.check_content()
+    fresh = _new(charter, against) if against is not None else []
+    if format is Format.json:
+        spec = charter.spec.model_dump(mode="json") if charter.spec is not None else None
+        print_json(
+            {
+                **facts_of(charter),
+                "parties": parties(charter),
+                "plan": charter.plan.document(),
+                "policy": charter.policy.document(),
+                "config": charter.config.shared().model_dump(mode="json"),
+                "spec": spec,
+                "spec_digest": charter.plan.data.spec,
+                "new": fresh,
+            }
+        )
+    else:
+        _print(charter)
+    if against is None:
+        return OK
+    if not fresh:
+        say(f"Nothing beyond {against}.", style="green")
+        return OK
+    say(f"{len(fresh)} difference(s) beyond {against}:", style="bold red")
+    for difference in fresh:
+        say(f"  {difference}")
+    return DRIFT
+
+
+def _new(charter: Charter, against: Path) -> list[str]:
+    """List what is new since another charter, or since a plan."""
+    from protocols.errors import EvidenceError
+    from protocols.plan.drift import drift
+    from secure_fgl.cli._shared.charters import load_charter
+    from secure_fgl.cli._shared.inputs import load_plan
+    from secure_fgl.transports.nvflare.changes import changes
+
+    try:
+        other = load_charter(against)
+    except EvidenceError:
+        return drift(load_plan(against), charter.plan)
+    return changes(other, charter)
+
+
+def _print(charter: Charter) -> None:
+    import yaml
+
+    from secure_fgl.cli._shared.charters import facts_of, parties
+    from secure_fgl.cli._shared.output import cell, console, grid, print_pairs, say
+    from secure_fgl.cli._shared.plan_table import print_plan
+
+    facts = facts_of(charter)
+    print_pairs([(name, str(facts[name])) for name in ("run", "charter")], wrap=False)
+    table = grid(["Party, role", "Organisation, site", "Fingerprint", "Said"], title="Parties")
+    for party in parties(charter):
+        table.add_row(
+            cell(f"{party['name']}\n{party['role']}"),
+            cell(f"{party['organisation'] or '-'}\n{party['site']}"),
+            cell(party["fingerprint"]),
+            cell("\n".join(filter(None, (party["said"], party["reason"])))),
+        )
+    console(stderr=False).print(table)
+    print_plan(charter.plan, stderr=False)
+    say("Settings", style="bold", stderr=False)
+    say(charter.config.text(), stderr=False)
+    if charter.spec is not None:
+        say(f"spec.yaml, digest {charter.spec.digest}", style="bold", stderr=False)
+        spec = charter.spec.model_dump(mode="json")
+        say(yaml.safe_dump(spec, sort_keys=False, allow_unicode=True), stderr=False)

@@ -1,0 +1,91 @@
+"""``consortium.yaml``: who is asked to take part in a pilot, written down before keys are made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from protocols.strict import Strict, not_yaml, problems, read_yaml
+from protocols.wire.roles import Role
+from secure_fgl.errors import UsageError
+
+if TYPE_CHECKING:
+    from secure_fgl.transports.nvflare.facts import Facts
+
+__all__ = ["Consortium"]
+
+_FIX = "write an example with: secure-fgl init DIR --pilot"
+
+
+class Server(Strict):
+    """The engine's server, at the aggregator: the name that sites dial, and its port."""
+
+    name: str = Field(min_length=1, max_length=253)
+    port: int = Field(ge=1, le=65_535)
+
+
+class Member(Strict):
+    """One party: its name, its role, and whose it is."""
+
+    name: str = Field(min_length=1, max_length=60)
+    role: Role
+    organisation: str = Field(min_length=1, max_length=100)
+
+
+class Consortium(Strict):
+    """Server and parties of a pilot."""
+
+    server: Server
+    parties: tuple[Member, ...] = Field(min_length=1, max_length=100_000)
+
+    @model_validator(mode="after")
+    def _names_are_distinct(self) -> Consortium:
+        if len({member.name for member in self.parties}) < len(self.parties):
+            raise ValueError("parties: a name stands twice")
+        return self
+
+    @classmethod
+    def load(cls, path: str | Path) -> Consortium:
+        """Read ``consortium.yaml``; raises UsageError that names each wrong key."""
+        try:
+            document = read_yaml(Path(path).read_text("utf-8"))
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read ({error.strerror}).", fix=_FIX) from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise UsageError(f"{path} is not YAML.", why=not_yaml(error), fix=_FIX) from error
+        if not isinstance(document, dict):
+            raise UsageError(f"{path} must hold keys and values at its top level.", fix=_FIX)
+        try:
+            return cls.model_validate(document)
+        except ValidationError as error:
+            raise UsageError(
+                f"{path} is not a valid consortium.", why=problems(error), fix=_FIX
+            ) from error
+
+    def check(self, announced: Sequence[Facts], server: str) -> None:
+        """Hold what parties announced, and the server's name, to what was written down before.
+
+        Raises:
+            UsageError: a party is missing, unknown, or announced another role or organisation.
+        """
+        wanted = {m.name: (str(m.role), m.organisation) for m in self.parties}
+        found = {f.party.name: (str(f.party.role), f.organisation) for f in announced}
+        wrong = [f"{name}: no facts are here" for name in sorted({*wanted} - {*found})]
+        wrong += [f"{name}: is not among them" for name in sorted({*found} - {*wanted})]
+        for name in sorted({*wanted} & {*found}):
+            if wanted[name] != found[name]:
+                said, meant = ", ".join(found[name]), ", ".join(wanted[name])
+                wrong.append(f"{name}: announced itself as {said}, and is written down as {meant}")
+        if server != self.server.name:
+            wrong.append(f"--server {server}: the server is written down as {self.server.name}")
+        if wrong:
+            raise UsageError(
+                "The parties' facts are not those of the consortium.",
+                why="; ".join(wrong[:5]),
+                fix="ask these parties, and correct consortium.yaml or make facts anew: "
+                "secure-fgl site new",
+            )

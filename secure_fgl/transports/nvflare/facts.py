@@ -1,0 +1,152 @@
+"""What a party announces before a charter is drawn up: name, role, organisation, public keys.
+
+The file travels by any way that there is, so whoever carries it could exchange it. Two people who
+know each other compare its fingerprint by telephone; the charter shows the same one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from dataclasses import dataclass
+
+from crypto.errors import CryptoError
+from crypto.hpke import SealingKey
+from crypto.signing.canonical import canonical, parse
+from crypto.signing.signatures import VerifyKey
+from protocols.errors import SecureFglError
+from protocols.wire.roles import Role, names_in
+from protocols.wire.roster import Party
+from secure_fgl.errors import UsageError
+from secure_fgl.run.naming import misnamed
+
+__all__ = [
+    "LIMIT",
+    "MALFORMED",
+    "Facts",
+    "check_party",
+    "check_site",
+    "fingerprint",
+    "misnamed_organisation",
+    "party_of",
+]
+
+LIMIT = 1 << 14  # bytes; ours has about 400
+_LONGEST = 100  # characters of an organisation's name
+_SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+_TOGETHER = {"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"}
+"""Scripts that one name is written in; of others, letters that look alike would hide a stranger."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One party's announcement. Public.
+
+    Attributes:
+        party: name, role and public keys.
+        organisation: who it is, in words.
+    """
+
+    party: Party
+    organisation: str
+
+    @property
+    def fingerprint(self) -> str:
+        """What two people compare; see `fingerprint`."""
+        return fingerprint(self.party, self.organisation)
+
+    def encode(self) -> bytes:
+        """Return the bytes that are saved."""
+        return canonical({**self.party.document(), "organisation": self.organisation})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Facts:
+        """Read an announcement strictly.
+
+        Raises:
+            UsageError: not in the form in which they are saved, or a name that nobody may have.
+        """
+        try:
+            document = parse(data, limit=LIMIT)
+            if not isinstance(document, dict):
+                raise ValueError
+            organisation = document.pop("organisation")
+            found = cls(party_of(document), str(organisation))
+            if found.encode() != data:
+                raise ValueError
+        except (CryptoError, SecureFglError, *MALFORMED) as error:
+            raise UsageError(
+                "A party's facts cannot be read.",
+                why="the file was cut, edited by hand, or is another one",
+                fix="take the file NAME.facts.json as site new wrote it at the party",
+            ) from error
+        check_party(found.party.name, found.party.role)
+        if wrong := misnamed_organisation(found.organisation):
+            raise UsageError(f"The organisation of {found.party.name} {wrong}.")
+        return found
+
+
+MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
+"""What plain data of another shape raise where they are taken apart."""
+
+
+def party_of(document: object) -> Party:
+    """Return a party from its public facts; raises what plain data of another shape raise."""
+    if not isinstance(document, dict) or set(document) != {"name", "role", "verify", "seal"}:
+        raise ValueError("not the facts of a party")
+    verify = VerifyKey(bytes.fromhex(document["verify"]))
+    seal = SealingKey.from_bytes(bytes.fromhex(document["seal"]))
+    return Party(document["name"], Role(document["role"]), verify, seal)
+
+
+def fingerprint(party: Party, organisation: str) -> str:
+    """Return 32 hexadecimal digits in groups of four, over name, role, keys and organisation."""
+    content = canonical([party.document(), organisation])
+    found = hashlib.sha256(b"secure-fgl/facts\0" + content).hexdigest()[:32]
+    return " ".join(found[i : i + 4] for i in range(0, len(found), 4))
+
+
+def check_party(name: str, role: Role) -> None:
+    """Raise UsageError unless a party in this role can be called so.
+
+    A client is called as one likes (`secure_fgl.run.naming`); the names of other roles are fixed,
+    since plans are made before anybody announces anything.
+    """
+    if role is Role.CLIENT:
+        if wrong := misnamed([name]):
+            raise UsageError(f"A client cannot be called {name[:80]!r}.", why=wrong)
+        return
+    if name not in names_in(role):
+        raise UsageError(
+            f"A party in the role {role} cannot be called {name[:80]!r}.",
+            why="only clients choose their names",
+            fix=f"--name {' or '.join(names_in(role))}",
+        )
+
+
+def misnamed_organisation(text: str) -> str:
+    """Return why an organisation cannot be called so; empty if it can.
+
+    Names are of one script, so that no letter of another one that looks alike hides in them.
+    """
+    if not 1 <= len(text) <= _LONGEST:
+        return f"is to have a name of 1 to {_LONGEST} characters"
+    plain = unicodedata.normalize("NFKC", text)
+    if plain != text or not text.isprintable() or text != " ".join(text.split()):
+        return "has a name with characters that are not seen, or look like others"
+    scripts = {unicodedata.name(c, "?").split()[0] for c in text if c.isalpha()}
+    if not scripts:
+        return "has a name without a letter"
+    if len(scripts) > 1 and not scripts <= _TOGETHER:
+        return "has a name with letters of several scripts, which can look alike"
+    return ""
+
+
+def check_site(name: str) -> None:
+    """Raise UsageError unless the engine's site or server can be called so."""
+    if not _SITE.fullmatch(name):
+        raise UsageError(
+            f"No site or server is called {name[:80]!r}.",
+            why="a name is 1 to 253 ASCII letters, digits, dots, - and _",
+        )

@@ -1,0 +1,108 @@
+"""What a party says to a charter, and how it keeps the one that all signed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace as changed
+from pathlib import Path
+
+from protocols.errors import EvidenceError
+from protocols.wire.roster import Identity
+from secure_fgl.errors import UsageError
+from secure_fgl.store.files import replace
+from secure_fgl.transports.nvflare.charter import Charter
+from secure_fgl.transports.nvflare.party import (
+    PartyKit,
+    check_not_refused,
+    load_identity,
+    refusal_note,
+)
+
+__all__ = ["keep", "merged", "refuse", "sign"]
+
+
+def sign(folder: str | Path, charter: Charter) -> Charter:
+    """Add this party's signature to a charter that it has read and agrees to.
+
+    Raises:
+        UsageError: the folder holds no identity of ours.
+        EvidenceError: the charter names this party with other keys or another role, contradicts
+            itself, or sets what is each site's own; or this party refused it.
+    """
+    me = _named(Path(folder), charter)
+    charter.check_content()
+    check_not_refused(Path(folder), charter)
+    return charter.signed_by(me.party.name, me.signing)
+
+
+def refuse(folder: str | Path, charter: Charter, reason: str) -> Charter:
+    """Add this party's signed refusal, and note it: this party never starts that charter again.
+
+    Raises:
+        UsageError: as `sign`, or this is no reason that a refusal can hold.
+        EvidenceError: the charter names this party with other keys or another role.
+    """
+    me = _named(Path(folder), charter)
+    refused = charter.refused_by(me.party.name, me.signing, reason)
+    note = refusal_note(Path(folder), charter)
+    try:
+        note.parent.mkdir(mode=0o700, exist_ok=True)
+        replace(note, refused.encode())
+    except OSError as error:
+        raise UsageError(f"{note} cannot be written ({error.strerror}).") from error
+    return refused
+
+
+def _named(folder: Path, charter: Charter) -> Identity:
+    me = load_identity(folder)
+    name = me.party.name
+    if name not in charter.sites or charter.roster.party(name) != me.party:
+        raise EvidenceError("charter", "it does not name this party as it announced itself")
+    return me
+
+
+def merged(copies: Sequence[Charter]) -> Charter:
+    """Return one charter with all signatures and refusals of its copies.
+
+    Raises:
+        UsageError: they are not copies of one charter.
+        EvidenceError: a copy holds a signature that is none.
+    """
+    first = copies[0]
+    if any(copy.signed != first.signed for copy in copies):
+        raise UsageError(
+            "These are not copies of one charter.",
+            why="one was drawn up again, or edited; signatures hold for one charter only",
+            fix="compare them: secure-fgl charter show FILE --against FILE",
+        )
+    for copy in copies:
+        copy.approvals()
+    return changed(
+        first,
+        signatures={name: s for copy in copies for name, s in copy.signatures.items()},
+        refusals={name: r for copy in copies for name, r in copy.refusals.items()},
+    )
+
+
+def keep(folder: str | Path, charter: Charter) -> PartyKit:
+    """Put the charter that everybody signed into a party's folder, and return its kit.
+
+    Raises:
+        EvidenceError: somebody did not sign it, or it is not of this party.
+        UsageError: the folder holds a run of another charter, or cannot be written.
+    """
+    charter.check()
+    _named(Path(folder), charter)
+    check_not_refused(Path(folder), charter)
+    path, data = Path(folder) / "charter.json", charter.encode()
+    try:
+        if (Path(folder) / "run").exists() and path.read_bytes() != data:
+            raise UsageError(
+                f"{folder} holds a run of another charter.",
+                why="its ledger and its state belong to the charter that lies beside them",
+                fix="make a new folder for this charter: secure-fgl site new",
+            )
+        replace(path, data)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror}).") from error
+    return PartyKit.load(folder)

@@ -1,0 +1,165 @@
+"""docs/pilot.md is walked through, command by command; and what goes wrong on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from secure_fgl.config import Config
+from secure_fgl.consortium import Consortium
+from secure_fgl.data.own import load_spec
+from secure_fgl.transports.nvflare.party import PartyKit
+from tests.secure_fgl.cli_tools import ROOT, invoke
+from tests.secure_fgl.test_own_docs import BLOCK, walk
+
+TEXT = (ROOT / "docs" / "pilot.md").read_text("utf-8")
+ROLE = "--organisation A --role client"
+PARTIES = ("north", "east", "south", "west", "notary", "office")
+
+
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pilot")
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        for language, path, body in BLOCK.findall(TEXT):
+            if language == "sh":
+                walk(language, path, body)
+    finally:
+        os.chdir(before)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _there(walked: Path) -> Iterator[None]:
+    before = Path.cwd()
+    os.chdir(walked)
+    yield
+    os.chdir(before)
+
+
+def test_every_party_keeps_one_charter_that_all_signed() -> None:
+    kits = [PartyKit.load(f"parties/{name}") for name in PARTIES]
+    assert len({kit.charter.signed for kit in kits}) == 1
+    charter, config = kits[0].charter, Config.load("pilot/config.yaml")
+    assert charter.plan.clients == config.data.partition.called
+    assert set(config.data.partition.names) <= set(charter.sites)
+    assert charter.sites["aggregator"] == "fl.example.org"
+    assert charter.sites["hospital-north"] == "hospital-north"
+    assert charter.organisations["key-authority"] == "Notary"
+    assert charter.spec == load_spec("pilot/data")
+    assert charter.plan.data.spec == load_spec("pilot/data").digest
+    for name in PARTIES:
+        assert Path(f"parties/{name}/identity.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_files_of_the_pilot_fit_together() -> None:
+    consortium = Consortium.load("pilot/consortium.yaml")
+    plan = json.loads(invoke("plan", "pilot/config.yaml", "--format", "json").stdout)
+    members = {m.name: str(m.role) for m in consortium.parties}
+    assert [n for n, role in sorted(members.items()) if role == "client"] == plan["clients"]
+    assert set(members) == set(PartyKit.load("parties/north").charter.sites)
+    steps = Path("pilot/STEPS.md").read_text()
+    for command in ("site new", "charter draw", "charter show", "charter sign", "site join"):
+        assert f"secure-fgl {command}" in steps and f"secure-fgl {command}" in TEXT
+    assert "$" not in steps and "pilot/config.yaml" in steps
+    for line in yaml.safe_load(BLOCK.findall(TEXT)[1][2])["data"]["partition"]["names"]:
+        assert line in members
+
+
+def test_a_charter_is_shown_to_people_and_machines() -> None:
+    shown = invoke("charter", "show", "signed.json")
+    assert shown.exit_code == 0, shown.stderr
+    for said in ("Hospital North", "fl.example.org", "key_authority", "rounds: 30", "risky"):
+        assert said in shown.stdout
+    found = json.loads(invoke("charter", "show", "signed.json", "--format", "json").stdout)
+    assert found["missing"] == found["refused"] == []
+    assert {p["said"] for p in found["parties"]} == {"signed"}
+    assert found["spec"]["features"] == ["age", "income", "tenure"]
+    made = invoke("site", "new", "again", "--name", "x", "--organisation", "X", "--role", "client")
+    (mine,) = [line for line in made.stdout.splitlines() if line.startswith("fingerprint")]
+    assert len(mine.split()[1:]) == 8
+
+
+def test_what_is_new_exits_6_and_nothing_new_exits_0() -> None:
+    assert invoke("charter", "show", "signed.json", "--against", "north.json").exit_code == 0
+    made = invoke("plan", "pilot/config.yaml", "--out", "plan.json")
+    assert made.exit_code == 0, made.stderr
+    assert invoke("charter", "show", "signed.json", "--against", "plan.json").exit_code == 0
+    spec = Path("pilot/data/spec.yaml")
+    text = spec.read_text()
+    spec.write_text(text.replace("[age, income, tenure]", "[income, age, tenure]"))
+    try:
+        facts = [str(path) for path in sorted(Path("parties").glob("*/*.facts.json"))]
+        more = ("--server", "fl.example.org", "--out", "swapped.json")
+        assert invoke("charter", "draw", "pilot/config.yaml", *facts, *more).exit_code == 0
+    finally:
+        spec.write_text(text)
+    told = invoke("charter", "show", "swapped.json", "--against", "signed.json")
+    assert told.exit_code == 6
+    assert "spec.yaml features" in told.stderr and "data: columns, spec changed" in told.stderr
+    told = invoke("charter", "show", "swapped.json", "--against", "plan.json")
+    assert told.exit_code == 6
+
+
+def test_a_refused_charter_is_joined_by_nobody() -> None:
+    shutil.copy("signed.json", "mine.json")
+    shutil.copytree("parties/east", "east")
+    said = invoke(
+        "charter", "refuse", "mine.json", "--party", "east", "--reason", "too many rounds"
+    )
+    assert said.exit_code == 0, said.stderr
+    merged = invoke("charter", "merge", "mine.json", "signed.json", "--out", "both.json")
+    assert merged.exit_code == 0 and "hospital-east" in merged.stdout
+    for folder, file in (("parties/north", "both.json"), ("east", "signed.json")):
+        refused = invoke("site", "join", folder, file)
+        assert refused.exit_code == 5
+        assert "refused it" in refused.stderr
+    assert invoke("site", "join", "parties/north", "signed.json").exit_code == 0  # the control
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("site join parties/north north.json", 5, "did not sign it"),
+        ("site join parties/north pilot/config.yaml", 5, "cannot be read"),
+        ("site join nowhere signed.json", 2, "cannot be read"),
+        (f"site new parties/north --name a {ROLE}", 2, "cannot be written"),
+        ("site new n --name notary --organisation N --role key-authority", 2, "key-authority"),
+        ("site new n --name a --organisation A --role king", 2, "no role"),
+        (f"site new n --name aggregator {ROLE}", 2, "choose another"),
+        ("charter sign signed.json --party pilot", 2, "cannot be read"),
+        ("charter merge north.json --out signed.json", 2, "is there already"),
+        ("charter show pilot/STEPS.md", 5, "cannot be read"),
+    ],
+)
+def test_what_cannot_be_used_says_so(words: str, code: int, said: str) -> None:
+    done = invoke(*words.split())
+    assert done.exit_code == code, done.stderr
+    assert said in " ".join(done.stderr.split())
+
+
+def test_facts_that_are_not_the_consortium_s_or_the_plan_s_draw_no_charter() -> None:
+    facts = [str(path) for path in sorted(Path("parties").glob("*/*.facts.json"))]
+    more = ("--server", "fl.example.org", "--out", "none.json")
+    fewer = invoke("charter", "draw", "pilot/config.yaml", *facts[1:], *more)
+    assert fewer.exit_code == 2 and "No charter can be drawn up" in fewer.stderr
+    invoke("site", "new", "impostor", "--name", "hospital-north", "--organisation", "Elsewhere",
+           "--role", "client")  # fmt: skip
+    others = [path for path in facts if "hospital-north" not in path]
+    swapped = [*others, "impostor/hospital-north.facts.json"]
+    listed = ("--consortium", "pilot/consortium.yaml")
+    found = invoke("charter", "draw", "pilot/config.yaml", *swapped, *more, *listed)
+    assert found.exit_code == 2 and "Elsewhere" in " ".join(found.stderr.split())
+    moved = invoke(
+        "charter", "draw", "pilot/config.yaml", *facts, "--server", "evil.example.org", "--out",
+        "none.json", *listed,
+    )  # fmt: skip
+    assert moved.exit_code == 2 and not Path("none.json").exists()
