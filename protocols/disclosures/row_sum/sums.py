@@ -71,9 +71,9 @@ class NoisedRows:
     def row(self, terms: Terms) -> tuple[Integers, bool]:
         """See `RowMaker`."""
         total = np.zeros(len(terms[0]), dtype=np.int64)
-        clipped = False
+        with np.errstate(over="ignore"):  # a norm that is no double is longer than the clip
+            clipped = not all(float(np.linalg.norm(term)) <= self._clip for term in terms)
         for term in terms:
             total += on_grid(term, self._clip, self._levels)
-            clipped = clipped or not float(np.linalg.norm(term)) <= self._clip
         total += self._law.sample(self._stream, len(total))
         return np.clip(total, -self._most, self._most), clipped
