@@ -38,7 +38,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithms._shared.row_sums import Linked, check_numbers, local, look, meet
+from algorithms._shared.row_sums import Linked, aggregated, check_numbers, local, look, meet
 from algorithms.fed_avg import Start, Update, fed_avg, moved
 from algorithms.tasks import Kind, Task
 from algorithms.tasks.client_model import ClientModel
@@ -78,9 +78,9 @@ class Block(RowSumMessage):
 
 
 class NodeTerms(RowSumMessage):
-    """One client's terms of all rows, which are found by tags."""
+    """One client's terms of all rows, each of its own node's features; rows are found by tags."""
 
-    by_tags = True
+    by_tags = of_one = True
     sums: Matrix = real(
         "row_places", "width", unit="feature", meaning="sums of its terms; last, how many"
     )
@@ -103,10 +103,17 @@ class Server:
     Attributes:
         start: what is handed out.
         gathered: whether clients were asked for rows, told or not.
+        before: rounds that are still played before they are asked.
     """
 
     start: Start
     gathered: bool = False
+    before: int = 0
+
+    @property
+    def asks(self) -> bool:
+        """Whether the next round asks for rows."""
+        return not self.gathered and not self.before
 
 
 @dataclass(frozen=True)
@@ -125,14 +132,33 @@ class Client:
     nodes: int
     block: int
 
-    def _linked(self, site: Site) -> Linked:
+    @property
+    def handed(self) -> tuple[type[Message], ...]:
+        """What a client is given when it is asked for rows."""
+        return (Gather,)
+
+    def asking(self, state: Server, block: int) -> tuple[Message, ...]:
+        """Return the same of one block."""
+        return (Gather(block=block),)
+
+    @property
+    def terms(self) -> type[NodeTerms]:
+        """What a client says of all rows that are found by tags."""
+        return NodeTerms
+
+    def linked(self, site: Site, *given: Message) -> Linked:
+        """Return what a client's nodes say to rows; raises ValueError if it knows no such edges."""
         said = Linked(local(site.data), self.hops)
         check_numbers(said.links[1], self.nodes)
         return said
 
+    def look(self, site: Site) -> None:
+        """Give the site's graph the rows that are here."""
+        look(site, aggregated)
+
     def train(self, site: Site, given: Start) -> Update:
         """Train from the model on the rows that are here."""
-        look(site)
+        self.look(site)
         fitted = self.task.fit(given.weights, site, epochs=self.epochs)
         site.memory["trained"] = fitted
         delta = site.count * (fitted.astype(np.float64) - given.weights)
@@ -143,28 +169,29 @@ class Client:
         meet(site, told.node, told.sums)
         return self.train(site, given)
 
-    def gather(self, site: Site, given: Gather) -> Block:
+    def gather(self, site: Site, given: Gather, *more: Message) -> Block:
         """Return this client's sums of a block of rows, and which of them it asks for."""
-        said = self._linked(site)
+        said = self.linked(site, given, *more)
         rows = np.arange(given.block * self.block, (given.block + 1) * self.block)
         sums = said.sums(rows).toarray().astype(np.float32)
         wanted = np.isin(rows, said.wanted).astype(np.int64)
         return Block(first=int(rows[0]), wanted=wanted, sums=sums)
 
-    def gather_next(self, site: Site, given: Gather, told: Told) -> Block:
-        """Remember rows of the block before, and say the next one."""
+    def gather_next(self, site: Site, given: Gather, *more: Any) -> Block:
+        """Remember rows of the block before, which come last, and say the next one."""
+        *others, told = more
         meet(site, told.node, told.sums)
-        return self.gather(site, given)
+        return self.gather(site, given, *others)
 
-    def link(self, site: Site, given: Gather) -> NodeTerms:
+    def link(self, site: Site, *given: Message) -> NodeTerms:
         """Return this client's terms of all rows."""
-        said = self._linked(site)
+        said = self.linked(site, *given)
         facts = {"own": said.ids, "links": said.links, "wanted": said.wanted}
-        return NodeTerms.unsummed(terms=said.terms, **facts)
+        return self.terms.unsummed(terms=said.terms, **facts)
 
     def model(self, site: Site, given: Message | None) -> ClientModel:
         """Return what a client predicts with, on the rows that are here."""
-        look(site)
+        self.look(site)
         found: ClientModel = self.plain.model(site, given)
         return found
 
@@ -176,9 +203,9 @@ class Client:
     def in_blocks(self, state: Server, cohort: Cohort) -> Round[Server]:
         """Have rows said block by block, once; then a round of FedAvg."""
         told: tuple[Sealed, ...] = ()
-        for number in range(0 if state.gathered else self.blocks):
+        for number in range(self.blocks if state.asks else 0):
             try:
-                reply = yield Ask(cohort, given=(Gather(block=number), *told), back=Block)
+                reply = yield Ask(cohort, given=(*self.asking(state, number), *told), back=Block)
             except RoundLost:
                 return replace(state, gathered=True)
             told = (reply.read(Block, into=Told),)
@@ -187,21 +214,26 @@ class Client:
     def by_tags(self, state: Server, cohort: Cohort) -> Round[Server]:
         """Have rows found by tags and added up, once; then a round of FedAvg."""
         told: tuple[Sealed, ...] = ()
-        if not state.gathered:
+        if state.asks:
             try:
-                reply = yield Ask(cohort, given=Gather(block=0), back=NodeTerms)
+                reply = yield Ask(cohort, given=self.asking(state, 0), back=self.terms)
             except RoundLost:
                 return replace(state, gathered=True)
-            told = (reply.read(NodeTerms, into=Told),)
+            told = (reply.read(self.terms, into=Told),)
         return (yield from trained(state, cohort, told))
+
+    def once(self, rounds: int) -> int:
+        """Return in how many of so many rounds rows are asked for."""
+        return 1
 
     def forms(self) -> tuple[Form[Server], ...]:
         """Return both forms; what only policies in clear admit comes last."""
+        once, handed = self.once, self.handed
         training = exchange_of(Start, self.train)
         with_rows = Exchange("train_told", (Start, Told), (Update,), self.train_told, due=once)
-        tagged = replace(exchange_of(Gather, self.link), due=once)
-        first = replace(exchange_of(Gather, self.gather), due=once)
-        more = Exchange("gather_next", (Gather, Told), (Block,), self.gather_next, due=once)
+        tagged = Exchange("link", handed, (self.terms,), self.link, due=once)
+        first = Exchange("gather", handed, (Block,), self.gather, due=once)
+        more = Exchange("gather_next", (*handed, Told), (Block,), self.gather_next, due=once)
         several = (replace(more, per_round=self.blocks - 1),) if self.blocks > 1 else ()
         return (
             Form("rows_by_tags", self.by_tags, (training, tagged, with_rows)),
@@ -210,20 +242,17 @@ class Client:
 
 
 def trained(state: Server, cohort: Cohort, told: tuple[Sealed, ...]) -> Round[Server]:
-    """Play a round of FedAvg; a first one that is lost does not ask for rows again."""
+    """Play a round of FedAvg; one that asked for rows and is lost does not ask again."""
+    asked = state.asks
     try:
         reply: Reply = yield Ask(cohort, given=(state.start, *told), back=Update)
     except RoundLost:
-        if state.gathered:
+        if not asked:
             raise
         return replace(state, gathered=True)
     total = reply.total(Update)
-    return Server(moved(state.start, total.delta / max(total.count, 1)), True)
-
-
-def once(rounds: int) -> int:
-    """Return in how many of so many rounds rows are asked for."""
-    return 1
+    start = moved(state.start, total.delta / max(total.count, 1))
+    return Server(start, state.gathered or asked, max(state.before - 1, 0))
 
 
 def fed_gcn(

@@ -205,7 +205,7 @@ class Federation:
             CohortTooSmall: fewer clients than the policy's minimum cohort.
         """
         with self.plugins.in_use():
-            (task, algorithm, _), told = self._built(), remarks(self._given.data.partition.name)
+            (task, algorithm, _), part = self._built(), self._given.data.partition
         check_training(algorithm, task, self.policy)
         said = self.config.evaluation
         return make_plan(
@@ -217,7 +217,7 @@ class Federation:
             scheme=self.scheme(),
             seed=learning_seed(self.config.seed, "init"),
             plugins=self.plugins.code,
-            remarks=told,
+            remarks=remarks(part.name, part.options),
         )
 
     def prepare(self, plan: Plan | None = None) -> Preparation:

@@ -1,5 +1,5 @@
 """Rows of neighbours' features over edges between clients: a client's terms, and what it makes of
-the rows that it is told (FedGCN, Yao et al., NeurIPS 2023).
+the rows that it is told (FedGCN, Yao et al., NeurIPS 2023; of embeddings see `algorithms.fed_gnn`).
 
 With d_u the degree of u in the whole graph, itself counted, the term of a node is x_u / sqrt(d_u),
 and the row of v is the sum of the terms of v and its neighbours. Each client adds up its own nodes'
@@ -17,7 +17,7 @@ client's own graph.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +26,22 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
+    from torch import Tensor
 
     from algorithms.tasks.inputs.nodes import NodeData
     from algorithms.tasks.site import Site
 
-__all__ = ["Linked", "aggregated", "check_numbers", "look", "meet"]
+__all__ = [
+    "Linked",
+    "aggregated",
+    "check_numbers",
+    "features",
+    "look",
+    "meet",
+    "own_inputs",
+    "sorted_rows",
+    "staged",
+]
 
 Numbers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float32]
@@ -44,11 +55,12 @@ class Linked:
     Args:
         data: the client's graph, with its edges to other clients' nodes.
         hops: 1: rows are asked for own nodes; 2: for others' neighbours of them, too.
+        values: (n, D), what stands for own nodes in the place of their features.
 
     Attributes:
         ids: (n,) public numbers of own nodes.
         degree: (n,) degrees in the whole graph, the node itself counted.
-        terms: (n, F + 1) CSR, the nodes' terms; the last column is 1.
+        terms: (n, F + 1) CSR, or (n, D + 1), the nodes' terms; the last column is 1.
         links: (2, m), place of an own node, and number of the row that its term enters.
         wanted: (r,) numbers of rows that the client asks for, ascending.
 
@@ -56,20 +68,22 @@ class Linked:
         ValueError: the client does not know such edges.
     """
 
-    def __init__(self, data: NodeData, hops: int) -> None:
+    def __init__(self, data: NodeData, hops: int, values: Any = None) -> None:
         import scipy.sparse as sp
 
         if data.ids is None or data.beyond is None:
             raise ValueError(
                 "this client knows no edges to other clients' nodes; rows of neighbours need a "
-                "partition that gives them: dirichlet_linked, or hops: 0"
+                "partition that gives them: dirichlet_linked, METIS with linked: true; or set hops "
+                "of fed_gcn, nodes of fed_gnn to 0"
             )
         self.ids, (here, there) = data.ids, data.beyond
         own = data.edges.numpy()
         nodes = len(self.ids)
         self.degree: Numbers = 1 + np.bincount(np.hstack([*own, here]), minlength=nodes)
         root = 1.0 / np.sqrt(self.degree)
-        scaled = sp.csr_array(sp.diags_array(root) @ features(data)[:nodes])
+        held = features(data)[:nodes] if values is None else sp.csr_array(values)
+        scaled = sp.csr_array(sp.diags_array(root) @ held)
         ones = sp.csr_array(np.ones((nodes, 1)))
         self.terms: sp.csr_array = sp.csr_array(sp.hstack([scaled, ones]))
         inner = np.stack([here, there])
@@ -124,13 +138,18 @@ def local(data: NodeData) -> NodeData:
     return found
 
 
-def look(site: Site) -> None:
-    """Give the site's graph the rows that are remembered; with none it is the client's own."""
+def look(site: Site, made: Callable[[NodeData, Mapping[str, Any]], NodeData]) -> None:
+    """Give the site's graph the rows that are remembered; with none it is the client's own.
+
+    Args:
+        site: the client's.
+        made: from its own graph and the rows, as `aggregated`.
+    """
     rows = site.memory.get("rows")
     if rows is None or not len(rows["nodes"]):
         site.data = local(site.data)
     elif site.data.kept.get(_TOLD) != len(rows["nodes"]):
-        site.data = aggregated(local(site.data), rows)
+        site.data = made(local(site.data), rows)
 
 
 def check_numbers(numbers: Numbers, nodes: int) -> None:
@@ -155,47 +174,75 @@ def aggregated(data: NodeData, rows: Mapping[str, Any]) -> NodeData:
             up to.
     """
     import scipy.sparse as sp
-    import torch
-
-    from algorithms.nn._shared.sparse import Sparse
 
     mine = Linked(data, 2)
-    told, sums, nodes = _sorted(rows), np.asarray(rows["sums"], np.float64), len(mine.ids)
-    sums = sums[np.argsort(rows["nodes"], kind="stable")]
+    told, sums = sorted_rows(rows)
     of_own = np.isin(told, mine.ids)
     own_place = np.searchsorted(mine.ids, told[of_own])
     others = told[~of_own]
-    first = _own_inputs(data, mine, own_place, sums[of_own])
+    first = own_inputs(data, mine, own_place, sums[of_own])
     whole = mine.sums(others) + sp.csr_array(sums[~of_own]) if len(others) else None
     parts, outer = [first], np.zeros(0)
     if whole is not None:
         outer = np.rint(whole[:, [-1]].toarray().ravel())
         parts.append(sp.diags_array(1.0 / np.sqrt(outer)) @ whole[:, :-1])
-    inputs = sp.csr_array(sp.vstack(parts))
     second = _second_layer(data, mine, others, outer)
-    staged = inputs.shape[0]
+    return staged(data, sp.csr_array(sp.vstack(parts)), second, len(told))
+
+
+def staged(
+    data: NodeData, inputs: sp.csr_array, second: sp.csr_array, told: int, *given: Tensor
+) -> NodeData:
+    """Return a graph whose first layer hears inputs, and whose second layer hears the first's.
+
+    Args:
+        data: the client's own graph, n nodes.
+        inputs: (s, F), each heard by a node of its own in the first layer.
+        second: (n, s), what own nodes hear of these in the second.
+        told: how many rows it was made of.
+        given: what the last of these s nodes say to the second layer whatever their inputs are.
+    """
+    import scipy.sparse as sp
+    import torch
+
+    from algorithms.nn._shared.sparse import Sparse
+
+    size, nodes = inputs.shape[0], second.shape[0]
     x = sp.vstack([sp.csr_array((nodes, inputs.shape[1])), inputs])
-    blocks: Any = [[None, second], [sp.csr_array((staged, nodes)), sp.eye_array(staged)]]
-    pad = torch.zeros(staged, dtype=torch.bool)
+    blocks: Any = [[None, second], [sp.csr_array((size, nodes)), sp.eye_array(size)]]
+    pad = torch.zeros(size, dtype=torch.bool)
     roles = {"train": data.train, "val": data.val, "test": data.test, "tune": data.tune}
     masks: dict[str, Any] = {
         n: torch.cat([m, pad]) for n, m in {**roles, "common": data.common}.items()
     }
-    y = torch.cat([data.y, torch.full((staged,), -1)])
+    y = torch.cat([data.y, torch.full((size,), -1)])
     seen = {"symmetric": Sparse.of(sp.csr_array(sp.block_array(blocks)))}
     made = replace(
-        data, x=Sparse.of(sp.csr_array(x)), y=y, **masks, kept={_LOCAL: data, _TOLD: len(told)}
+        data,
+        x=Sparse.of(sp.csr_array(x)),
+        y=y,
+        **masks,
+        given=given,
+        kept={_LOCAL: data, _TOLD: told},
     )
     return replace(made, _propagation=seen)
 
 
-def _sorted(rows: Mapping[str, Any]) -> Numbers:
-    found: Numbers = np.sort(np.asarray(rows["nodes"], dtype=np.int64))
-    return found
+def sorted_rows(rows: Mapping[str, Any]) -> tuple[Numbers, npt.NDArray[np.float64]]:
+    """Return numbers of rows, ascending, and their sums, (r, F + 1)."""
+    order = np.argsort(rows["nodes"], kind="stable")
+    return np.asarray(rows["nodes"], np.int64)[order], np.asarray(rows["sums"], np.float64)[order]
 
 
-def _own_inputs(data: NodeData, mine: Linked, told: Numbers, sums: Any) -> sp.csr_array:
-    """Return the first layer's inputs of own nodes, (n, F)."""
+def own_inputs(data: NodeData, mine: Linked, told: Numbers, sums: Any) -> sp.csr_array:
+    """Return the first layer's inputs of own nodes, (n, F).
+
+    Args:
+        data: the client's own graph.
+        mine: what it says to rows.
+        told: (r,), places of own nodes whose rows were told.
+        sums: (r, F + 1), these.
+    """
     import scipy.sparse as sp
 
     own, nodes = data.edges.numpy(), len(mine.ids)

@@ -283,7 +283,7 @@ class NodeTask(FlatTask):
         import torch
 
         matrix = data.propagation(self._file.PROPAGATION)
-        logits: Tensor = module(data.x, matrix, draws, training)
+        logits: Tensor = module(data.x, matrix, draws, training, *data.given)
         return logits if records is None else logits[torch.from_numpy(records)]
 
     def _loss(self, outputs: Tensor, data: NodeData, records: Numbers) -> Tensor:

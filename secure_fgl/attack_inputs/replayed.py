@@ -180,7 +180,7 @@ class ReplayedRun:
 
     def rows(self) -> RowsTold | None:
         """Return what receivers are told of rows; None if the run tells none."""
-        return told_rows(self.sites, self.case)
+        return told_rows(self)
 
     def _checked(self) -> dict[str, list[Captured]]:
         """Return what every client captured, held against its ledger."""

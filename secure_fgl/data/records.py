@@ -99,7 +99,9 @@ class ClientGraph:
             split; None: there are none.
         beyond: int64 (2, b), edges to other clients' nodes: the local node, and the other end's
             number in the whole graph. Only partitions that say so give them, and with them `nodes`
-            are names that the client knows. None: nobody knows such edges.
+            are names that the client knows. A node that several clients hold belongs to one of
+            them, and only edges of own nodes to nodes that are not held stand here. None: nobody
+            knows such edges.
     """
 
     edges: npt.NDArray[np.int64]

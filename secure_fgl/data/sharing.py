@@ -37,6 +37,7 @@ __all__ = [
     "remarks",
 ]
 
+_LINKED = "linked"
 KINDS = {Graph: "node", GraphSet: "graph", Ratings: "rating"}
 
 
@@ -61,8 +62,9 @@ def partition(
     """What each client holds.
 
     Of a graph the induced subgraphs: edges between clients are dropped, but for rules that are
-    `LINKED`, which leave each end's client the number of the other end. Of a set of graphs whole
-    graphs, renumbered; of ratings the rows, users and items keeping their numbers.
+    `LINKED`, or `LINKABLE` with the option `linked`, which leave each end's client the number of
+    the other end. Of a set of graphs whole graphs, renumbered; of ratings the rows, users and items
+    keeping their numbers.
 
     Args:
         whole: the whole data set.
@@ -81,6 +83,8 @@ def partition(
     """
     rule = _rule(name)
     options = check_partition(name, KINDS[type(whole)], options)
+    linked = _links(rule, options)
+    options.pop(_LINKED, None)
     if clients < 1:
         raise ValueError("a partition needs at least one client")
     if hasattr(rule, "cut"):
@@ -90,9 +94,9 @@ def partition(
         cuts = with_roles(groups(owner, clients), masks)
     induce = _inducer(whole)
     parts = [induce(cut) for cut in cuts]
-    if not (getattr(rule, "LINKED", False) and isinstance(whole, Graph)):
+    if not (linked and isinstance(whole, Graph)):
         return parts
-    return [_linked(part, whole) for part in parts if isinstance(part, ClientGraph)]
+    return _linked([part for part in parts if isinstance(part, ClientGraph)], whole)
 
 
 def check_partition(name: str, kind: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -129,13 +133,13 @@ def gives_test(name: str) -> bool:
     return bool(getattr(_rule(name), "COMMON_TEST", False))
 
 
-def remarks(name: str) -> tuple[str, ...]:
-    """Return what a plan must say of data that a partition shares out.
+def remarks(name: str, options: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    """Return what a plan must say of data that a partition with such options shares out.
 
     Raises:
         ValueError: unknown name.
     """
-    if getattr(_rule(name), "LINKED", False):
+    if _links(_rule(name), options or {}):
         return (
             f"partition {name}: every client knows the public numbers of its own nodes and of "
             "other clients' nodes that these have edges to",
@@ -173,6 +177,7 @@ def _checked(name: str, rule: ModuleType, options: Mapping[str, Any] | None) -> 
         for word, parameter in signature.parameters.items()
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY
     }
+    known.update({_LINKED: False} if getattr(rule, "LINKABLE", False) else {})
     given = dict(options or {})
     for option, value in given.items():
         if option not in known:
@@ -186,6 +191,11 @@ def _checked(name: str, rule: ModuleType, options: Mapping[str, Any] | None) -> 
                 f"{str(known[option]).lower()}"
             )
     return given
+
+
+def _links(rule: ModuleType, options: Mapping[str, Any]) -> bool:
+    """Tell whether clients know their nodes' edges to other clients' nodes."""
+    return bool(getattr(rule, "LINKED", False) or options.get(_LINKED, False))
 
 
 def _inducer(whole: Dataset) -> Callable[[Cut], Part]:
@@ -224,14 +234,29 @@ def _graph(whole: Graph, cut: Cut) -> ClientGraph:
     )
 
 
-def _linked(part: ClientGraph, whole: Graph) -> ClientGraph:
-    """Return the part with its edges to other clients' nodes."""
-    local = np.full(whole.nodes, -1, dtype=np.int64)
-    local[part.nodes] = np.arange(len(part.nodes))
+def _linked(parts: list[ClientGraph], whole: Graph) -> list[Part]:
+    """Return the parts with their edges to other clients' nodes.
+
+    A node that several clients hold belongs to one of them, these in turn by its number. An edge is
+    between two clients if its ends belong to two of which neither holds the other's end.
+    """
+    held = np.zeros((len(parts), whole.nodes), dtype=bool)
+    for client, part in enumerate(parts):
+        held[client, part.nodes] = True
+    home, turn = np.full(whole.nodes, -1), np.arange(whole.nodes) % np.maximum(held.sum(axis=0), 1)
+    for client, here in enumerate(held):
+        home[here & (turn == 0)] = client
+        turn[here] -= 1
     both = np.hstack([whole.edges, whole.edges[::-1]])  # each end once as one's own
-    crossing = both[:, (local[both[0]] >= 0) & (local[both[1]] < 0)]
-    beyond = np.stack([local[crossing[0]], crossing[1]])
-    return replace(part, beyond=beyond[:, np.lexsort(beyond[::-1])])
+    one, other = home[both]
+    apart = (one != other) & (one >= 0) & (other >= 0)
+    apart &= ~held[one, both[1]] & ~held[other, both[0]]
+    found: list[Part] = []
+    for client, part in enumerate(parts):
+        here, there = both[:, apart & (one == client)]
+        beyond = np.stack([np.searchsorted(part.nodes, here), there])
+        found.append(replace(part, beyond=beyond[:, np.lexsort(beyond[::-1])]))
+    return found
 
 
 def _graphs(whole: GraphSet) -> Callable[[Cut], ClientGraphs]:

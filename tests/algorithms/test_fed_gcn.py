@@ -66,7 +66,7 @@ def gathered(whole, clients, hops, threshold=1):
         for name, rows in told(said, threshold, Told, dims).items():
             meet(sites[name], rows.node, rows.sums)
     for site in sites.values():
-        look(site)
+        look(site, aggregated)
     return made, parts, sites
 
 

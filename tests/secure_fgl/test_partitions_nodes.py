@@ -11,6 +11,7 @@ import pytest
 from secure_fgl.data import gives_test, load_dataset
 from secure_fgl.data.partitions import dirichlet_label
 from secure_fgl.data.partitions._shared.dirichlet import sliced
+from secure_fgl.data.sharing import remarks
 from tests.secure_fgl.partition_tools import everything, graph_data, leaked, node_data, share
 
 
@@ -314,3 +315,29 @@ def test_linked_clients_know_both_ends_of_every_edge_between_them_and_no_other()
     assert {tuple(sorted(map(int, edge))) for edge in crossing} <= known
     assert not any(np.isin(part.beyond[1], part.nodes).any() for part in parts)
     assert all(part.beyond is None for part in share(whole, "dirichlet_label", 4)[1])
+
+
+@pytest.mark.parametrize(("name", "clients"), [("metis_disjoint", 4), ("metis_overlap", 10)])
+def test_metis_clients_know_edges_to_nodes_of_others_if_linked(name, clients):
+    whole = node_data()
+    plain, parts = (share(whole, name, clients, **more)[1] for more in ({}, {"linked": True}))
+    for one, other in zip(plain, parts, strict=True):  # nothing moves but what is known beyond
+        assert one.beyond is None and np.array_equal(one.nodes, other.nodes)
+        assert np.array_equal(one.edges, other.edges) and np.array_equal(one.train, other.train)
+    ends = [
+        (client, int(part.nodes[a]), int(b))
+        for client, part in enumerate(parts)
+        for a, b in part.beyond.T
+    ]
+    owner = {node: client for client, node, _ in ends}
+    assert len(ends) > 0 and all(owner[node] == client for client, node, _ in ends)  # one each
+    known = {tuple(sorted(map(int, edge))) for edge in whole.edges.T}
+    for client, node, other in ends:
+        assert tuple(sorted((node, other))) in known and (owner[other], other, node) in ends
+        assert other not in parts[client].nodes  # nobody is told of a node that it holds
+    if name == "metis_disjoint":
+        inside = sum(part.edges.shape[1] for part in parts)
+        assert len(ends) == 2 * (whole.edges.shape[1] - inside)
+    assert "public numbers" in remarks(name, {"linked": True})[0] and not remarks(name)
+    with pytest.raises(ValueError, match="true or false"):
+        share(whole, name, clients, linked=1)

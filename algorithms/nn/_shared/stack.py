@@ -25,12 +25,24 @@ class Stack(GraphModel):
         self.layers = torch.nn.ModuleList(layers)
 
     def forward(
-        self, x: Features, propagation: Propagation, generator: torch.Generator, training: bool
+        self,
+        x: Features,
+        propagation: Propagation,
+        generator: torch.Generator,
+        training: bool,
+        given: Tensor | None = None,
     ) -> Tensor:
-        """Logits, shape (N, C)."""
+        """Logits, shape (N, C).
+
+        With `given`, (r, D), the last r nodes' activations behind the first layer's ReLU are these,
+        whatever their features.
+        """
         first, *others = self.layers
         hidden: Tensor = first(x, propagation)
-        for layer in others:
-            hidden = dropout(torch.relu(hidden), self.rate, generator, training)
+        for place, layer in enumerate(others):
+            hidden = torch.relu(hidden)
+            if given is not None and place == 0:
+                hidden = torch.cat([hidden[: len(hidden) - len(given)], given])
+            hidden = dropout(hidden, self.rate, generator, training)
             hidden = layer(hidden, propagation)
         return hidden

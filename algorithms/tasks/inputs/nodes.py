@@ -49,6 +49,7 @@ class NodeData:
         ids: int64 (n,), public numbers of the client's own nodes, which come first; None where
             nobody knows edges to other clients.
         beyond: int64 (2, b), edges to other clients' nodes: own node, the other end's number.
+        given: nothing, or (r, D), the last r nodes' activations behind the model's first layer.
     """
 
     edges: Tensor
@@ -62,6 +63,7 @@ class NodeData:
     kept: dict[str, Any] = field(default_factory=dict)
     ids: npt.NDArray[np.int64] | None = None
     beyond: npt.NDArray[np.int64] | None = None
+    given: tuple[Tensor, ...] = ()
     _propagation: dict[str, Propagation] = field(default_factory=dict)
 
     @classmethod

@@ -2,6 +2,8 @@
 
 Rows are not read from captures: who is told which row follows from the data and the rule, but for
 rows that are equally good, between which the run's tags decided. Numbers stand in their place here.
+Terms that depend on the model are those of the run's first model, which needs no capture: which
+combination of rows fixes which term depends on no weight.
 Noise is drawn anew, as the plan says it, from a key of the run's name: a report can be repeated.
 """
 
@@ -11,11 +13,12 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from algorithms.fed_gcn import Client
 from algorithms.tasks.site import Site
 from audits.attacks import RowsTold, RowSystem
 from audits.evidence.steps import Case
@@ -26,25 +29,50 @@ from protocols.disclosures.row_sum.protocol.assignment import Offer, Served, ass
 from protocols.disclosures.row_sum.protocol.wire import MOST
 from protocols.disclosures.row_sum.run import grid_of
 from protocols.disclosures.row_sum.sums import NoisedRows
+from protocols.forms import Form
+from protocols.messages import Message
 from protocols.plan.steps import Step
 from protocols.policy.guard import guard_of
 from protocols.privacy.record_noise import counted_in
 from protocols.privacy.row_noise import row_noise
+from protocols.rounds import Cohort
+from secure_fgl.errors import UsageError
+from secure_fgl.run.simulation import Preparation
 
 __all__ = ["systems", "told_rows"]
 
-_TAG = 16
+_TAG, _ROWS = 16, Disclosure.ROW_SUM
 Array = NDArray[np.float64]
 Made = Callable[[bytes, str], Array]
 
 
-def told_rows(sites: Mapping[str, Site], case: Case) -> RowsTold | None:
+class Replayed(Protocol):
+    """A run's code and data once more."""
+
+    @property
+    def case(self) -> Case:
+        """The run's documents and ledgers."""
+
+    @property
+    def form(self) -> Form[Any]:
+        """The admitted form."""
+
+    @property
+    def sites(self) -> Mapping[str, Site]:
+        """Every client's site."""
+
+    @property
+    def prepared(self) -> Preparation:
+        """What a run begins with."""
+
+
+def told_rows(run: Replayed) -> RowsTold | None:
     """Return what receivers are told of rows; None if the run tells none."""
+    case, sites = run.case, run.sites
     if not case.plan.all_of(Disclosure.ROW_SUM, Step.UP):
         return None
-    from algorithms._shared.row_sums import Linked, local
-
-    said = {n: Linked(local(site.data), case.plan.dims["hops"]) for n, site in sites.items()}
+    client, first = _asked(run)
+    said = {name: client.linked(site, *first) for name, site in sites.items()}
     offers = {name: _offer(one) for name, one in said.items()}
     terms = {
         _tag(number): one.terms[[at]].toarray().ravel()[:-1]
@@ -72,6 +100,18 @@ def told_rows(sites: Mapping[str, Site], case: Case) -> RowsTold | None:
         raw=tuple(systems(free, offers, terms, [(name,) for name in names])),
         tolerance=step,
     )
+
+
+def _asked(run: Replayed) -> tuple[Client, tuple[Message, ...]]:
+    """Return who answers when rows are asked for, and what the run's first Ask hands out."""
+    asked = (e for e in run.form.exchanges if any(k.disclosure is _ROWS for k in e.back))
+    client = next(getattr(e.answer, "__self__", None) for e in asked)
+    steps = run.form.round(run.prepared.first_state(), Cohort(tuple(sorted(run.sites))))
+    first = next(steps).handed
+    steps.close()
+    if not isinstance(client, Client):
+        raise UsageError("The algorithm does not say how its rows' terms are computed.")
+    return client, tuple(one for one in first if isinstance(one, Message))
 
 
 def _noised(

@@ -11,5 +11,7 @@ A rule's file is called like the rule and declares `KINDS`, the kinds of data th
 Options are named, have defaults, and are checked against them. A rule that gives records roles of
 its own says `OWN_SPLIT = True`: a plan then bounds a client's training records by all there are.
 A rule that gives every client the whole graph says `SHARED_GRAPH = True`, and plans warn of it.
+A rule that leaves each client its nodes' edges to other clients' nodes, by number, says
+`LINKED = True`; one that does so where the option `linked` is true says `LINKABLE = True`.
 A rule whose cuts have a `common` test graph says `COMMON_TEST = True`: models are scored on it too.
 """

@@ -1,7 +1,8 @@
 """METIS parts, one a client: few edges are lost and every node has one owner.
 
 The disjoint setting of FED-PUB (Baek et al., Personalized Subgraph Federated Learning, ICML 2023),
-there with 5, 10 and 20 clients on the largest connected component.
+there with 5, 10 and 20 clients on the largest connected component. With the option `linked`
+clients know the numbers of other clients' nodes that their own have edges to.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from secure_fgl.data.partitions._shared.metis import parts
 from secure_fgl.data.partitions._shared.rule import Records
 from secure_fgl.data.records import Graph
 
-__all__ = ["KINDS", "assign"]
+__all__ = ["KINDS", "LINKABLE", "assign"]
 
 KINDS = ("node",)
+LINKABLE = True
 
 
 def assign(graph: Graph, clients: int, rng: np.random.Generator) -> Records:

@@ -4,6 +4,10 @@ The overlapping setting of FED-PUB (Baek et al., Personalized Subgraph Federated
 2023), after the authors' program: METIS into 2, 6 or 10 parts, five clients a part (10, 30 or 50
 clients), each an independent random half of the part's nodes with the edges among them. Roles are
 drawn over the whole graph before, so a node that several clients hold has one role everywhere.
+
+With the option `linked` each node belongs to one of the clients that hold it, and clients know by
+number the edges between their own nodes and another client's that neither of the two holds of the
+other; so nobody is told of nodes that it has a copy of.
 """
 
 from __future__ import annotations
@@ -14,9 +18,10 @@ from secure_fgl.data.partitions._shared.metis import parts
 from secure_fgl.data.partitions._shared.rule import Cut, groups, with_roles
 from secure_fgl.data.records import Graph, Masks
 
-__all__ = ["KINDS", "cut"]
+__all__ = ["KINDS", "LINKABLE", "cut"]
 
 KINDS = ("node",)
+LINKABLE = True
 
 
 def cut(
