@@ -13,8 +13,9 @@ places. Tables:
   round, since it does nothing where a round is one step;
 * choices: tau, top, penalties without gradients, other optimisers;
 * optimisers: what FedAvg owes to its optimiser;
-* baselines, baselines_more: the methods that FED-PUB's table compares with, in one process (see
-  `_one_process.py`; --policy says nothing here); the second holds the places with more clients;
+* baselines, baselines_citeseer, baselines_computers, baselines_more: the methods that FED-PUB's
+  table compares with, in one process (`_one_process.py`; --policy says nothing here); up to ten
+  clients of Cora, of CiteSeer, of Amazon Computers, and all the rest;
 * gcfl: which of its authors' bounds GCFL is cut by, with --first 901 --seeds 1;
 * beside FILE: the tables of docs/results/fed_pub.md from these rows, as `show` prints rows.
 
@@ -51,6 +52,8 @@ AUTHORS: Settings = {"model.optimiser": "adam", "model.keep_moments": True}
 OURS: Settings = {"model.optimiser": "adamw", "model.keep_moments": False}
 PAPER: Settings = {"lambda1": 1e-3, "lambda2": 1e-3}
 METHODS = ("local", "fed_avg", "fed_per", "gcfl", "fed_sage_plus")
+FEW = (("metis_disjoint", 5), ("metis_disjoint", 10), ("metis_overlap", 10))
+MOST = 50
 LEAST = 4
 """Clients of the smallest sum under any policy."""
 GROUPS = {"PROTEINS": (0.03, 0.06), "IMDB-BINARY": (0.025, 0.045), "NCI1": (0.04, 0.08)}
@@ -149,30 +152,36 @@ def _methods(place: tuple[str, str, int], names: tuple[str, ...]) -> Iterator[tu
         yield f"{' '.join(map(str, place))} {name}", found
 
 
+def _few(data: str) -> Iterator[tuple[str, Settings]]:
+    """The places with few clients."""
+    for place in FEW:
+        yield from _methods((data, *place), METHODS[:-1])
+
+
 def _baselines() -> Iterator[tuple[str, Settings]]:
-    """What costs least comes first: NeighGen takes longer than all training on Cora."""
-    small = (("metis_disjoint", 5), ("metis_disjoint", 10), ("metis_overlap", 10))
-    for data in ("cora", "citeseer"):
-        for place in small:
-            yield from _methods((data, *place), METHODS[:-1])
-        yield from _methods((data, *small[0]), METHODS[-1:])
-    computers = ("amazon_computers", "metis_disjoint", 10)
-    yield from _methods(computers, (*METHODS[:2], "fed_prox", *METHODS[2:-1]))
-    for data in ("cora", "citeseer"):
-        yield from _methods((data, "metis_overlap", 30), METHODS[:-1])
-        for place in small[1:]:
-            yield from _methods((data, *place), METHODS[-1:])
+    yield from _few("cora")
+    yield from _methods(("cora", *FEW[0]), METHODS[-1:])
+
+
+def _computers() -> Iterator[tuple[str, Settings]]:
+    place = ("amazon_computers", "metis_disjoint", 10)
+    yield from _methods(place, (*METHODS[:2], "fed_prox", *METHODS[2:-1]))
 
 
 def _more() -> Iterator[tuple[str, Settings]]:
-    for partition, clients in (("metis_disjoint", 20), ("metis_overlap", 50)):
-        for data in ("cora", "citeseer"):
-            yield from _methods((data, partition, clients), METHODS)
-    yield from _methods(("amazon_computers", "metis_disjoint", 10), METHODS[-1:])
+    """All that is left, what costs least first: NeighGen takes longer than training on Cora."""
+    yield from _methods(("cora", "metis_disjoint", 10), ("gcfl constrained", METHODS[-1]))
+    yield from _methods(("cora", "metis_overlap", 10), ("gcfl constrained", METHODS[-1]))
+    for data in ("cora", "citeseer"):
+        yield from _methods((data, "metis_disjoint", 20), METHODS[:-1])
+        yield from _methods((data, "metis_overlap", 30), METHODS[:-1])
     for place in PLACES:
-        yield from _methods(place, ("fed_pub", *METHODS))
+        first = place == ("cora", *FEW[0])  # in `baselines`
+        yield from _methods(place, ("fed_pub",) if first else (*METHODS[-1:], "fed_pub"))
         if place[2] >= 2 * LEAST:  # five clients are never cut: FedPer's row
             yield from _methods(place, ("gcfl constrained",))
+        if place[2] == MOST:
+            yield from _methods(place, METHODS[:-1])
 
 
 def rows(table: str) -> dict[str, Settings]:
@@ -184,6 +193,8 @@ def rows(table: str) -> dict[str, Settings]:
         "optimisers": _optimisers,
         "gcfl": _bounds,
         "baselines": _baselines,
+        "baselines_citeseer": lambda: _few("citeseer"),
+        "baselines_computers": _computers,
         "baselines_more": _more,
     }
     return dict(tables[table]())
@@ -191,8 +202,9 @@ def rows(table: str) -> dict[str, Settings]:
 
 def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
     """Run one row with one seed, in one process or as a run."""
-    apart = facts["table"] in ("gcfl", "baselines", "baselines_more")
-    return (_one_process if apart else personalised).measure(facts, settings, data)
+    apart = facts["table"] == "gcfl" or facts["table"].startswith("baselines")
+    chosen = _one_process.measure if apart else personalised.measure
+    return chosen(facts, settings, data)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import fed_pub
 from benchmarks._one_process import in_one_process
+from benchmarks.personalised import nested
 from secure_fgl.checking import small
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
@@ -62,8 +63,14 @@ def test_bounds_of_gcfl_are_the_same_share_of_the_first_step() -> None:
 
 
 def test_every_row_of_the_baselines_is_a_configuration() -> None:
-    for table in ("gcfl", "baselines", "baselines_more"):
+    for table in (
+        "gcfl",
+        "baselines",
+        "baselines_citeseer",
+        "baselines_computers",
+        "baselines_more",
+    ):
         for label, settings in fed_pub.rows(table).items():
             chosen = {key: value for key, value in settings.items() if key != "least"}
             facts = {"table": table, "row": label, "seed": 1, "policy": "unsafe_plaintext"}
-            Config.parse(fed_pub.personalised.nested(facts, chosen, "data"))
+            Config.parse(nested(facts, chosen, "data"))
