@@ -1,4 +1,4 @@
-"""Clustered runs in the clear, in one process and without the message layer; see `gcfl.py`.
+"""Runs in the clear, in one process and without the message layer; see `gcfl.py`, `fed_pub.py`.
 
 The rounds are the algorithms' own, and totals are exact. So single clients' figures can be told,
 and clusters of any size can be summed, as published: no run of ours does either.
@@ -19,8 +19,8 @@ from algorithms.tasks.evaluation import models
 from protocols.clusters.cuts import Cut, cut_in_two, weighed
 from protocols.disclosures.similarity.view import Compared
 from protocols.disclosures.sum.view import TotalView
-from protocols.messages import Array, SimilarityMessage, SumMessage
-from protocols.rounds import Cohort, Reply, Round
+from protocols.messages import Array, SimilarityMessage, SumMessage, WeightedSumMessage
+from protocols.rounds import Cohort, Reply, Round, Sealed
 
 LEAST = 4  # clients of the smallest sum under any policy
 
@@ -47,6 +47,34 @@ class Likeness:
         return Cut(0, 0, members, names, leaves=len(names) < self._least)
 
 
+class Mixtures:
+    """Each client's own weighted sum of all messages, to be handed on."""
+
+    verb = "weighted"
+
+    def __init__(self, kind: type[Any], sent: Mapping[str, Any]) -> None:
+        self._kind, self._sent = kind, sent
+
+    def read(self, verb: str, *, alpha: Array) -> Sealed:
+        """Return row i of `alpha` times the messages, for client i."""
+        (field,) = self._kind.fields
+        rows = np.stack([getattr(one, field.name) for one in self._sent.values()])
+        mixed = (alpha @ rows).astype(rows.dtype)
+        made = [self._kind(**{field.name: row}) for row in mixed]
+        return Sealed(self._kind, dict(zip(self._sent, made, strict=True)))
+
+
+def _own(given: Any, name: str) -> Any:
+    """Return what a client is handed: of a sealed result its own part."""
+    return given._deliveries[name] if isinstance(given, Sealed) else given
+
+
+def _of(kind: type[Any], said: Any) -> Any:
+    """Return a client's message of one kind."""
+    messages = said if isinstance(said, tuple) else (said,)
+    return next(one for one in messages if isinstance(one, kind))
+
+
 def played(form: Any, steps: Round[Any], sites: Mapping[str, Any], least: int) -> tuple[Any, int]:
     """Play one round's Asks at the sites; return the new state, and how often any were compared."""
     compared = 0
@@ -54,14 +82,20 @@ def played(form: Any, steps: Round[Any], sites: Mapping[str, Any], least: int) -
         ask = next(steps)
         while True:
             answer = form.find(ask).answer
-            sent = {name: answer(sites[name], *ask.handed) for name in ask.cohort._members}
+            sent = {
+                name: answer(sites[name], *(_own(one, name) for one in ask.handed))
+                for name in ask.cohort._members
+            }
             views: dict[Any, Any] = {}
             for kind in ask.wanted:
+                said = {name: _of(kind, messages) for name, messages in sent.items()}
                 if issubclass(kind, SumMessage):
-                    views[kind] = TotalView(total(list(sent.values())))
+                    views[kind] = TotalView(total(list(said.values())))
                 elif issubclass(kind, SimilarityMessage):
-                    views[kind] = Likeness(kind, sent, form.splits, least)
+                    views[kind] = Likeness(kind, said, form.splits, least)
                     compared += 1
+                elif issubclass(kind, WeightedSumMessage):
+                    views[kind] = Mixtures(kind, said)
             ask = steps.send(Reply(views, len(sent)))
     except StopIteration as stop:
         return stop.value, compared
