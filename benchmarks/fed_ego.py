@@ -13,6 +13,9 @@ test nodes of some clients train at others and no figure of one form compares wi
 * strict_long, published_long: the same for 300 rounds, as the best of 200 were among the last;
 * strict_bare, published_bare: FedEgo at that size without dropout, which validation chose;
 * strict_wide, published_wide: the same 512 wide for 100 rounds, at the rates that validation chose;
+* strict_others, published_others: the paper's other baselines, GraphFL, D-FedGNN on a ring (UNSAFE)
+  and FedGCN, see `_others`;
+* strict_rates, published_rates: the steps among which validation chose for those (Cora);
 * strict_variants, published_variants: linear, w/o EGO, w/o PL, w/o RL, fixed shares, w/o Mixup,
   other gamma and other group sizes on Cora and CiteSeer (Tables 5, 6, 7 and 9, Figure 4).
 
@@ -67,6 +70,7 @@ PLACES: dict[str, tuple[int, float, int]] = {
 }
 """Clients, alpha_local and local test nodes of each data set, as in the authors' program."""
 
+RING = str(Path(__file__).parents[1] / "examples" / "ring_policy.yaml")
 BASELINES: dict[str, dict[str, Any]] = {"local": {}, "fed_avg": {}, "fed_prox": {"mu": 0.001}}
 
 
@@ -89,6 +93,44 @@ def _places(*, strict: bool) -> Iterator[tuple[str, Settings]]:
         for name, options in BASELINES.items():
             chosen = {"algorithm.name": name, "algorithm.options": {name: options}}
             yield f"{data} {name}", {**here, **chosen, "model.dropout": 0.0, "model.lr": 1e-3}
+
+
+def _others(*, strict: bool) -> Iterator[tuple[str, Settings]]:
+    for data in PLACES:
+        for label, rate in (("graph_fl", 1.0), ("d_fed_gnn ring (UNSAFE)", 1e-3)):
+            yield f"{data} {label}", _other(data, label, rate, strict=strict)
+        for label in ("fed_gcn 0 hops", "local gcn"):
+            yield f"{data} {label}", _other(data, label, 1e-2, strict=strict)
+
+
+def _rates(*, strict: bool) -> Iterator[tuple[str, Settings]]:
+    for label, rates in (
+        ("graph_fl", (0.1, 0.3, 1.0, 3.0)),
+        ("fed_gcn 0 hops", (3e-3, 1e-2, 3e-2)),
+        ("local gcn", (3e-3, 1e-2, 3e-2)),
+    ):
+        for rate in rates:
+            yield f"cora {label} lr={rate:g}", _other("cora", label, rate, strict=strict)
+
+
+def _other(data: str, label: str, rate: float, *, strict: bool) -> Settings:
+    """Return one of the paper's other baselines.
+
+    GraphFL as in FedEgo's program: fifteen steps in each stage, the aggregator steps by 1 along the
+    mean query gradient. FedGCN is GCN of two layers, as wide as the others, five full steps a round.
+    """
+    here = {**_at(data, strict=strict), "model.lr": rate, "model.dropout": 0.0}
+    if label == "graph_fl":
+        mean = 1.0 / PLACES[data][0]  # `plain` steps along the sum
+        meta = {"tune_steps": 15, "meta_lr": mean, "outer": "plain", "decay": 0.0}
+        more: Settings = {"algorithm.options": {"graph_fl": meta}, "algorithm.epochs": 15}
+        return {**here, **more, "algorithm.name": "graph_fl"}
+    if label.startswith("d_fed_gnn"):
+        more = {"algorithm.options": {"d_fed_gnn": {"topology": "ring"}}, "policy": RING}
+        return {**here, **more, "algorithm.name": "d_fed_gnn"}
+    net: Settings = {"model.name": "gcn", "model.dropout": 0.5, "model.batch": None}
+    name = "local" if label == "local gcn" else "fed_gcn"
+    return {**here, **net, "algorithm.name": name, "algorithm.epochs": 5}
 
 
 def _size(*, strict: bool, rounds: int = 200) -> Iterator[tuple[str, Settings]]:
@@ -143,6 +185,8 @@ def rows(table: str) -> dict[str, Settings]:
         "bare": _bare,
         "wide": _wide,
         "variants": _variants,
+        "others": _others,
+        "rates": _rates,
     }
     if form not in ("strict", "published") or kind not in made:
         raise KeyError(table)
