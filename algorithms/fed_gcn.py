@@ -159,7 +159,7 @@ class Client:
         """Return this client's terms of all rows."""
         said = self._linked(site)
         facts = {"own": said.ids, "links": said.links, "wanted": said.wanted}
-        return NodeTerms.unsummed(terms=said.terms, **facts)
+        return NodeTerms.unsummed(terms=said.terms[: len(said.ids)], **facts)
 
     def model(self, site: Site, given: Message | None) -> ClientModel:
         """Return what a client predicts with, on the rows that are here."""

@@ -213,7 +213,9 @@ class Federation:
             CohortTooSmall: fewer clients than the policy's minimum cohort.
         """
         with self.plugins.in_use():
-            (task, algorithm, _), told = self._built(), remarks(self._given.data.partition.name)
+            task, algorithm, _ = self._built()
+            place = self._given.data.partition
+            told = remarks(place.name, place.options)
         self._check_training(task, algorithm)
         said = self.config.evaluation
         return make_plan(

@@ -100,6 +100,8 @@ class ClientGraph:
         beyond: int64 (2, b), edges to other clients' nodes: the local node, and the other end's
             number in the whole graph. Only partitions that say so give them, and with them `nodes`
             are names that the client knows. None: nobody knows such edges.
+        tells: bool (n,), nodes whose terms this client, of all that hold them, adds to sums over
+            such edges; None: all of them, as nobody else holds one.
     """
 
     edges: npt.NDArray[np.int64]
@@ -112,6 +114,7 @@ class ClientGraph:
     common: ClientGraph | None = None
     tune: npt.NDArray[np.bool_] | None = None
     beyond: npt.NDArray[np.int64] | None = None
+    tells: npt.NDArray[np.bool_] | None = None
 
     def __repr__(self) -> str:
         return "<ClientGraph>"

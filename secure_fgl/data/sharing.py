@@ -61,7 +61,8 @@ def partition(
     """What each client holds.
 
     Of a graph the induced subgraphs: edges between clients are dropped, but for rules that are
-    `LINKED`, which leave each end's client the number of the other end. Of a set of graphs whole
+    `LINKED`, or with their option `linked`, which leave each end's client the number of the other
+    end. Of a set of graphs whole
     graphs, renumbered; of ratings the rows, users and items keeping their numbers.
 
     Args:
@@ -90,9 +91,9 @@ def partition(
         cuts = with_roles(groups(owner, clients), masks)
     induce = _inducer(whole)
     parts = [induce(cut) for cut in cuts]
-    if not (getattr(rule, "LINKED", False) and isinstance(whole, Graph)):
+    if not (_linked(rule, options) and isinstance(whole, Graph)):
         return parts
-    return [_linked(part, whole) for part in parts if isinstance(part, ClientGraph)]
+    return _with_links([part for part in parts if isinstance(part, ClientGraph)], whole)
 
 
 def check_partition(name: str, kind: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -129,13 +130,17 @@ def gives_test(name: str) -> bool:
     return bool(getattr(_rule(name), "COMMON_TEST", False))
 
 
-def remarks(name: str) -> tuple[str, ...]:
+def remarks(name: str, options: Mapping[str, Any] | None = None) -> tuple[str, ...]:
     """Return what a plan must say of data that a partition shares out.
+
+    Args:
+        name: one of `partition_names()`.
+        options: the partition's own.
 
     Raises:
         ValueError: unknown name.
     """
-    if getattr(_rule(name), "LINKED", False):
+    if _linked(_rule(name), options or {}):
         return (
             f"partition {name}: every client knows the public numbers of its own nodes and of "
             "other clients' nodes that these have edges to",
@@ -224,14 +229,29 @@ def _graph(whole: Graph, cut: Cut) -> ClientGraph:
     )
 
 
-def _linked(part: ClientGraph, whole: Graph) -> ClientGraph:
-    """Return the part with its edges to other clients' nodes."""
-    local = np.full(whole.nodes, -1, dtype=np.int64)
-    local[part.nodes] = np.arange(len(part.nodes))
+def _linked(rule: ModuleType, options: Mapping[str, Any]) -> bool:
+    return bool(getattr(rule, "LINKED", False) or options.get("linked", False))
+
+
+def _with_links(parts: list[ClientGraph], whole: Graph) -> list[ClientGraph]:
+    """Return the parts with their edges to nodes that others hold and they do not.
+
+    Of a node that several hold the first one tells its terms, so that sums count it once.
+    """
+    teller = np.full(whole.nodes, -1, dtype=np.int64)
+    for place, part in reversed(list(enumerate(parts))):
+        teller[part.nodes] = place
     both = np.hstack([whole.edges, whole.edges[::-1]])  # each end once as one's own
-    crossing = both[:, (local[both[0]] >= 0) & (local[both[1]] < 0)]
-    beyond = np.stack([local[crossing[0]], crossing[1]])
-    return replace(part, beyond=beyond[:, np.lexsort(beyond[::-1])])
+    shared = sum(len(part.nodes) for part in parts) > int((teller >= 0).sum())
+    found = []
+    for place, part in enumerate(parts):
+        local = np.full(whole.nodes, -1, dtype=np.int64)
+        local[part.nodes] = np.arange(len(part.nodes))
+        crossing = both[:, (local[both[0]] >= 0) & (local[both[1]] < 0) & (teller[both[1]] >= 0)]
+        beyond = np.stack([local[crossing[0]], crossing[1]])
+        tells = teller[part.nodes] == place if shared else None
+        found.append(replace(part, beyond=beyond[:, np.lexsort(beyond[::-1])], tells=tells))
+    return found
 
 
 def _graphs(whole: GraphSet) -> Callable[[Cut], ClientGraphs]:
