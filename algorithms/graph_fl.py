@@ -25,7 +25,7 @@ all clients hold its nodes, edges and features. g_i alone would be a raw gradien
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -127,8 +127,7 @@ def graph_fl(  # noqa: PLR0913 - settings, all by name
 ) -> Algorithm[Server]:
     """Return GraphFL's Algorithm 1 for a task.
 
-    Clients' steps are of size α = `task.lr`; `model.optimiser` is that of the local models of
-    `self_training`.
+    Clients' steps are of size α = `task.lr`; `model.optimiser` is for `self_training` alone.
 
     Args:
         task: classes of nodes; `task.size` is d.
@@ -151,25 +150,16 @@ def graph_fl(  # noqa: PLR0913 - settings, all by name
     Raises:
         ValueError: an option is out of range, or the task is not one of nodes.
     """
+    of_halves: dict[str, Any] = {"query": query, "labels": labels, "inner": inner}
     few = few_shot(
-        task,
-        "graph_fl",
-        query=query,
-        self_training=self_training,
-        self_epochs=self_epochs,
-        labels=labels,
-        inner=inner,
+        task, "graph_fl", self_training=self_training, self_epochs=self_epochs, **of_halves
     )
     if min(epochs, tune_steps, asked) < 0 or not 0.0 <= meta_lr < float("inf") or decay < 0.0:
         raise ValueError(
             "out of range; needed are epochs, tune_steps, asked, meta_lr and decay >= 0"
         )
     if meta_lr and not query:
-        raise ValueError(
-            "stage I judges models on query labels, and query is 0; raise it, or leave stage I out "
-            "by meta_lr: 0"
-        )
-
+        raise ValueError("query is 0, and stage I judges models on it: raise it, or set meta_lr: 0")
     client = Client(few, epochs, tune_steps)
 
     def init(rng: np.random.Generator) -> Server:

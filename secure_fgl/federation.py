@@ -212,12 +212,10 @@ class Federation:
             NotAdmitted: the policy does not allow a message that the algorithm needs.
             CohortTooSmall: fewer clients than the policy's minimum cohort.
         """
+        place, said = self._given.data.partition, self.config.evaluation
         with self.plugins.in_use():
-            task, algorithm, _ = self._built()
-            place = self._given.data.partition
-            told = remarks(place.name, place.options)
+            (task, algorithm, _), told = self._built(), remarks(place.name, place.options)
         self._check_training(task, algorithm)
-        said = self.config.evaluation
         return make_plan(
             evaluated(algorithm, task, at=said.at, told=said.told),
             self.policy,
