@@ -5,8 +5,8 @@
 
 `run` appends one JSON line a run, and skips what FILE holds already; `show` prints Markdown, and
 what FedAvg's differences to each row are, seed by seed. In `fed_avg, own choice` each client keeps
-the model that did best on its own validation records, as D-FedGNN's do. A ring runs under the policy with
-`topology_floor: unsafe` alone, and is named so.
+the model that did best on its own validation records, as D-FedGNN's do. A ring runs under the
+policy with `topology_floor: unsafe` alone, and is named so.
 """
 
 from __future__ import annotations

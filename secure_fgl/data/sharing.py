@@ -93,7 +93,7 @@ def partition(
     parts = [induce(cut) for cut in cuts]
     if not (_linked(rule, options) and isinstance(whole, Graph)):
         return parts
-    return _with_links([part for part in parts if isinstance(part, ClientGraph)], whole)
+    return [*_with_links([part for part in parts if isinstance(part, ClientGraph)], whole)]
 
 
 def check_partition(name: str, kind: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
