@@ -187,7 +187,7 @@ class Client:
         """Return this client's terms of all rows."""
         said = self.linked(site, *given)
         facts = {"own": said.ids, "links": said.links, "wanted": said.wanted}
-        return self.terms.unsummed(terms=said.terms, **facts)
+        return self.terms.unsummed(terms=said.terms[: len(said.ids)], **facts)
 
     def model(self, site: Site, given: Message | None) -> ClientModel:
         """Return what a client predicts with, on the rows that are here."""

@@ -25,12 +25,13 @@ all clients hold its nodes, edges and features. g_i alone would be a raw gradien
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from algorithms._shared.alike import Change
-from algorithms._shared.few_shot import FewShot, few_shot, seeds_of
+from algorithms._shared.few_shot import FewShot, Inner, few_shot, seeds_of
+from algorithms._shared.steps import Moments, adam
 from algorithms.tasks import Task
 from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
@@ -71,7 +72,7 @@ class Server:
     """
 
     start: Start
-    moments: tuple[Array, Array, int] | None = field(default=None, repr=False)
+    moments: Moments | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -118,14 +119,15 @@ def graph_fl(  # noqa: PLR0913 - settings, all by name
     outer: Outer = "adam",
     decay: float = 5e-4,
     query: float = 0.5,
+    labels: int = 0,
+    inner: Inner = "plain",
     asked: int = 0,
     self_training: int = 0,
     self_epochs: int = 100,
 ) -> Algorithm[Server]:
     """Return GraphFL's Algorithm 1 for a task.
 
-    Clients' steps are plain gradient descent of size α = `task.lr`; `model.optimiser` is that of
-    the local models of `self_training`.
+    Clients' steps are of size α = `task.lr`; `model.optimiser` is for `self_training` alone.
 
     Args:
         task: classes of nodes; `task.size` is d.
@@ -136,6 +138,9 @@ def graph_fl(  # noqa: PLR0913 - settings, all by name
             on with its moments; ``plain`` is θ - β Σ g_i, as in the source document.
         decay: decoupled weight decay of the aggregator's step in stage I.
         query: share of a client's training labels in the query half.
+        labels: records of each half at most, drawn once; 0: all. 80 in FedEgo's program.
+        inner: a client's steps: ``plain`` gradient descent, as in the source document, or ``adam``,
+            which goes on with its moments in all of the run, as FedEgo's program has it.
         asked: clients that a round asks at least; 0: all. They are cut by lot into disjoint
             cohorts, once, and rounds take them in turn. 10 of 50 in the source document.
         self_training: pseudo-labels per class that each client adds to its labels, from a model of
@@ -145,19 +150,16 @@ def graph_fl(  # noqa: PLR0913 - settings, all by name
     Raises:
         ValueError: an option is out of range, or the task is not one of nodes.
     """
+    of_halves: dict[str, Any] = {"query": query, "labels": labels, "inner": inner}
     few = few_shot(
-        task, "graph_fl", query=query, self_training=self_training, self_epochs=self_epochs
+        task, "graph_fl", self_training=self_training, self_epochs=self_epochs, **of_halves
     )
     if min(epochs, tune_steps, asked) < 0 or not 0.0 <= meta_lr < float("inf") or decay < 0.0:
         raise ValueError(
             "out of range; needed are epochs, tune_steps, asked, meta_lr and decay >= 0"
         )
     if meta_lr and not query:
-        raise ValueError(
-            "stage I judges models on query labels, and query is 0; raise it, or leave stage I out "
-            "by meta_lr: 0"
-        )
-
+        raise ValueError("query is 0, and stage I judges models on it: raise it, or set meta_lr: 0")
     client = Client(few, epochs, tune_steps)
 
     def init(rng: np.random.Generator) -> Server:
@@ -215,21 +217,10 @@ def stepped(
     if outer == "plain":
         along, moments = total, None
     else:
-        along, kept = _adam(total / answers, state.moments if outer == "adam_kept" else None)
+        along, kept = adam(total / answers, state.moments if outer == "adam_kept" else None)
         moments = kept if outer == "adam_kept" else None
     found = weights - rate * (along + decay * weights)
     return Server(Start(weights=found.astype(np.float32)), moments)
-
-
-def _adam(
-    mean: Array, moments: tuple[Array, Array, int] | None
-) -> tuple[Array, tuple[Array, Array, int]]:
-    """Return Adam's direction (Kingma and Ba, ICLR 2015, with their constants), and its moments."""
-    first, second, steps = moments or (np.zeros_like(mean), np.zeros_like(mean), 0)
-    steps += 1
-    first, second = 0.9 * first + 0.1 * mean, 0.999 * second + 0.001 * mean**2
-    unbiased = second / (1 - 0.999**steps)
-    return first / (1 - 0.9**steps) / (np.sqrt(unbiased) + 1e-8), (first, second, steps)
 
 
 ALGORITHM = graph_fl

@@ -4,8 +4,9 @@
     python benchmarks/d_fed_gnn.py show FILE
 
 `run` appends one JSON line a run, and skips what FILE holds already; `show` prints Markdown, and
-what FedAvg's differences to each row are, seed by seed. A ring runs under the policy with
-`topology_floor: unsafe` alone, and is named so.
+what FedAvg's differences to each row are, seed by seed. In `fed_avg, own choice` each client keeps
+the model that did best on its own validation records, as D-FedGNN's do. A ring runs under the
+policy with `topology_floor: unsafe` alone, and is named so.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ def _rows(data: str) -> Iterator[tuple[str, Settings]]:
         base |= {"model.optimiser": "adamw", "model.keep_moments": False}
     yield "local", {**base, "algorithm.name": "local"}
     yield "fed_avg", {**base, "algorithm.name": "fed_avg"}
+    own = {"algorithm.name": "fed_avg", "evaluation.at": "kept"}
+    yield "fed_avg, own choice", {**base, **own}
     for label, graph in GRAPHS.items():
         chosen = {"algorithm.name": "d_fed_gnn", "algorithm.options": {"d_fed_gnn": graph}}
         yield f"d_fed_gnn {label}", {**base, **chosen}

@@ -82,8 +82,8 @@ class DataConfig(Strict):
 class EvaluationConfig(Strict):
     """Which model is scored, and which references the simulator finds outside the federation.
 
-    Where a policy lets no counts leave, each client keeps its own best model; with ``told`` clients
-    tell scores under their own noise (`own_noise` of NOISED), and each is charged.
+    Where a policy lets no counts leave, and with ``kept``, each client keeps its own best model;
+    with ``told`` clients tell scores under their own noise (`own_noise` of NOISED), each charged.
 
     ``whole_graph`` is how the clients' models do with all edges between clients restored, over all
     test nodes, on average (ADR 0048).
@@ -91,7 +91,7 @@ class EvaluationConfig(Strict):
     them; only rating tasks have these, and their headline is the RMSE where a client is one user.
     """
 
-    at: Literal["downloaded", "trained"] = "downloaded"
+    at: Literal["downloaded", "trained", "kept"] = "downloaded"
     told: bool = False
     references: tuple[Literal["local", "centralised", "whole_graph", "mean", "pmf"], ...] = ()
 

@@ -204,10 +204,10 @@ class Federation:
             NotAdmitted: the policy does not allow a message that the algorithm needs.
             CohortTooSmall: fewer clients than the policy's minimum cohort.
         """
+        place, said = self._given.data.partition, self.config.evaluation
         with self.plugins.in_use():
-            (task, algorithm, _), part = self._built(), self._given.data.partition
+            (task, algorithm, _), told = self._built(), remarks(place.name, place.options)
         check_training(algorithm, task, self.policy)
-        said = self.config.evaluation
         return make_plan(
             evaluated(algorithm, task, at=said.at, told=said.told),
             self.policy,
@@ -217,7 +217,7 @@ class Federation:
             scheme=self.scheme(),
             seed=learning_seed(self.config.seed, "init"),
             plugins=self.plugins.code,
-            remarks=remarks(part.name, part.options),
+            remarks=told,
         )
 
     def prepare(self, plan: Plan | None = None) -> Preparation:

@@ -9,21 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from algorithms._shared.steps import descended
+from algorithms._shared.steps import adam, descended
 from algorithms.tasks import FewShotTask, Predictions, Task, Weights
 from algorithms.tasks.site import Labelled, Site
 
-__all__ = ["FewShot", "confident", "few_shot", "halved", "seeds_of"]
+__all__ = ["FewShot", "Inner", "confident", "few_shot", "halved", "seeds_of"]
 
 Numbers = npt.NDArray[np.int64]
+Inner = Literal["plain", "adam"]
+"""How a client adapts weights; see `few_shot`."""
 
 
 def few_shot(
-    task: Task, name: str, *, query: float, self_training: int, self_epochs: int
+    task: Task,
+    name: str,
+    *,
+    query: float,
+    self_training: int,
+    self_epochs: int,
+    labels: int = 0,
+    inner: Inner = "plain",
 ) -> FewShot:
     """Return the client's side for a task.
 
@@ -33,6 +43,8 @@ def few_shot(
         query: share of the training labels in the query half.
         self_training: pseudo-labels per class; 0: none.
         self_epochs: epochs of the local model that gives them.
+        labels: records of each half at most; 0: all.
+        inner: how weights are adapted; ``adam`` goes on with its moments in all of the run.
 
     Raises:
         ValueError: an option is out of range, or the task is another.
@@ -42,11 +54,12 @@ def few_shot(
             f"{name} steps along single labelled nodes of a graph: it needs a node task, and this "
             f"is a {task.spec.task} task"
         )
-    if not 0.0 <= query < 1.0 or self_training < 0 or self_epochs < 1:
+    if not 0.0 <= query < 1.0 or min(self_training, labels) < 0 or self_epochs < 1:
         raise ValueError(
-            "out of range; needed are 0 <= query < 1, self_training >= 0 and self_epochs >= 1"
+            "out of range; needed are 0 <= query < 1, self_training, labels >= 0 and "
+            "self_epochs >= 1"
         )
-    return FewShot(task, query, self_training, self_epochs)
+    return FewShot(task, query, self_training, self_epochs, labels, inner)
 
 
 @dataclass(frozen=True)
@@ -57,6 +70,8 @@ class FewShot:
     query: float
     self_training: int
     self_epochs: int
+    labels: int = 0
+    inner: Inner = "plain"
 
     def halves(self, site: Site) -> tuple[Labelled, Labelled]:
         """Return the support and the query half, the same in every round.
@@ -67,9 +82,16 @@ class FewShot:
             of = self.task.labelled(site)
             if self.self_training:
                 of = _joined(of, self.pseudo_labels(site))
-            support, query = halved(of, self.query, site.generator("halves"))
+            rng = site.generator("halves")
+            support, query = (self._few(half, rng) for half in halved(of, self.query, rng))
             site.memory.update(support=np.stack(support), query=np.stack(query))
         return Labelled(*site.memory["support"]), Labelled(*site.memory["query"])
+
+    def _few(self, of: Labelled, rng: np.random.Generator) -> Labelled:
+        if not 0 < self.labels < len(of.records):
+            return of
+        chosen = np.sort(rng.permutation(len(of.records))[: self.labels])
+        return Labelled(of.records[chosen], of.labels[chosen])
 
     def pseudo_labels(self, site: Site) -> Labelled:
         """Return what a model of this client's own labels alone is most confident of.
@@ -96,9 +118,11 @@ class FewShot:
     def adapted(
         self, weights: Weights, site: Site, of: Labelled, steps: int, seeds: Iterator[int]
     ) -> Weights:
-        """Return the weights after some plain gradient steps of size `task.lr` on `of`, (d,)."""
+        """Return the weights after some steps of size `task.lr` on `of`, (d,)."""
         for _ in range(steps):
             slope = self.slope(weights, site, of, seeds)
+            if self.inner == "adam":
+                slope, site.memory["inner"] = adam(slope, site.memory.get("inner"))
             weights = descended(weights, slope, self.task.lr)
         return weights
 

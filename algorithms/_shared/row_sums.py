@@ -59,8 +59,10 @@ class Linked:
 
     Attributes:
         ids: (n,) public numbers of own nodes.
-        degree: (n,) degrees in the whole graph, the node itself counted.
-        terms: (n, F + 1) CSR, or (n, D + 1), the nodes' terms; the last column is 1.
+        tells: (N,), whether this client tells the terms of a node; all of its own ones, unless
+            others hold some, too. N counts nodes of a common test as well, which come last.
+        degree: (N,) degrees in the whole graph, the node itself counted.
+        terms: (N, F + 1) CSR, or (N, D + 1), the nodes' terms; the last column is 1.
         links: (2, m), place of an own node, and number of the row that its term enters.
         wanted: (r,) numbers of rows that the client asks for, ascending.
 
@@ -78,11 +80,15 @@ class Linked:
                 "of fed_gcn, nodes of fed_gnn to 0"
             )
         self.ids, (here, there) = data.ids, data.beyond
-        own = data.edges.numpy()
-        nodes = len(self.ids)
+        own, nodes = data.edges.numpy(), data.nodes
+        self.tells = np.arange(nodes) < len(self.ids)
+        if data.tells is not None:
+            self.tells[: len(self.ids)] = data.tells
         self.degree: Numbers = 1 + np.bincount(np.hstack([*own, here]), minlength=nodes)
         root = 1.0 / np.sqrt(self.degree)
-        held = features(data)[:nodes] if values is None else sp.csr_array(values)
+        held = features(data) if values is None else sp.csr_array(values)
+        if held.shape[0] < nodes:  # of a common test's nodes nothing is told
+            held = sp.vstack([held, sp.csr_array((nodes - held.shape[0], held.shape[1]))])
         scaled = sp.csr_array(sp.diags_array(root) @ held)
         ones = sp.csr_array(np.ones((nodes, 1)))
         self.terms: sp.csr_array = sp.csr_array(sp.hstack([scaled, ones]))
@@ -90,10 +96,12 @@ class Linked:
         self.wanted: Numbers = np.unique(self.ids[here])
         if hops > 1:
             self.wanted = np.union1d(self.wanted, there)
-            mine = np.stack([np.arange(nodes), self.ids])
+        if hops > 1 or data.tells is not None:  # who tells a node may hold its neighbour, too
+            own = own[:, own[1] < len(self.ids)]
+            mine = np.stack([np.arange(len(self.ids)), self.ids])
             both = [np.stack([own[a], self.ids[own[b]]]) for a, b in ((0, 1), (1, 0))]
             inner = np.hstack([inner, mine, *both])
-        self.links: Numbers = inner
+        self.links: Numbers = inner[:, self.tells[inner[0]]]
 
     def sums(self, rows: Numbers) -> sp.csr_array:
         """Return this client's sums of some rows, (len(rows), F + 1) CSR; rows ascend."""
@@ -103,7 +111,7 @@ class Linked:
         place = np.minimum(np.searchsorted(rows, row), len(rows) - 1)
         hit = rows[place] == row
         ones = np.ones(int(hit.sum()))
-        shape = (len(rows), len(self.ids))
+        shape = (len(rows), len(self.tells))
         adding = sp.csr_array((ones, (place[hit], node[hit])), shape=shape)
         return sp.csr_array(adding @ self.terms)
 
@@ -164,9 +172,9 @@ def check_numbers(numbers: Numbers, nodes: int) -> None:
 def aggregated(data: NodeData, rows: Mapping[str, Any]) -> NodeData:
     """Return a client's graph whose two layers see the rows that were told; see the module's head.
 
-    Its first n nodes are the client's own. Behind them stand the inputs of the first layer, of own
-    nodes and of others', each of which hears itself alone; in the second layer the own nodes hear
-    these. One propagation matrix does both.
+    Its first N nodes are the client's own and those of a common test. Behind them stand the inputs
+    of the first layer, of these nodes and of others', each of which hears itself alone; in the
+    second layer the first N nodes hear these. One propagation matrix does both.
 
     Args:
         data: the client's own graph.
@@ -245,20 +253,21 @@ def own_inputs(data: NodeData, mine: Linked, told: Numbers, sums: Any) -> sp.csr
     """
     import scipy.sparse as sp
 
-    own, nodes = data.edges.numpy(), len(mine.ids)
+    own, nodes = data.edges.numpy(), data.nodes
     inside = np.bincount(np.hstack(list(own)), minlength=nodes)
     known = inside + 1 == mine.degree
     known[told] = True
     degree = np.where(known, mine.degree, inside + 1)
     pairs = np.hstack([own, own[::-1], np.tile(np.arange(nodes), (2, 1))])
     links = sp.csr_array((np.ones(pairs.shape[1]), tuple(pairs)), shape=(nodes, nodes))
-    x = features(data)[:nodes]
+    x = features(data)
     root = sp.diags_array(1.0 / np.sqrt(degree))
     alone = sp.csr_array(root @ links @ root @ x)
     if not len(told):
         return alone
     # Of a row that was told all terms have degrees in the whole graph, the client's own ones too.
-    whole = sp.csr_array(links[told] @ mine.terms) + sp.csr_array(sums)
+    telling = sp.diags_array(mine.tells.astype(np.float64))
+    whole = sp.csr_array(links[told] @ telling @ mine.terms) + sp.csr_array(sums)
     exact = sp.diags_array(1.0 / np.sqrt(mine.degree[told])) @ whole[:, :-1]
     keep = np.ones(nodes)
     keep[told] = 0.0
@@ -270,7 +279,7 @@ def _second_layer(data: NodeData, mine: Linked, others: Numbers, outer: Any) -> 
     """Return what own nodes hear in the second layer, (n, n + others)."""
     import scipy.sparse as sp
 
-    own, nodes, (here, there) = data.edges.numpy(), len(mine.ids), _beyond(data)
+    own, nodes, (here, there) = data.edges.numpy(), data.nodes, _beyond(data)
     heard = np.isin(there, others)
     here, column = here[heard], nodes + np.searchsorted(others, there[heard])
     degree = 1 + np.bincount(np.hstack([*own, here]), minlength=nodes)

@@ -10,8 +10,11 @@ import numpy as np
 from algorithms.tasks import Batch, Task, Weights
 from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
+from protocols.messages import Array
 
 __all__ = [
+    "Moments",
+    "adam",
     "adapted",
     "batches",
     "check_mixing",
@@ -21,6 +24,10 @@ __all__ = [
     "recalled",
     "slope",
 ]
+
+
+Moments = tuple[Array, Array, int]
+"""First and second moment of Adam, and its steps so far."""
 
 
 def local_steps(epochs: int, steps: int) -> int:
@@ -64,6 +71,20 @@ def descended(weights: Weights, gradient: Weights, rate: float) -> Weights:
             "step size is too large for these features; lower model.lr or scale the features"
         )
     return moved
+
+
+def adam(slope: Array, moments: Moments | None) -> tuple[Array, Moments]:
+    """Return Adam's direction (Kingma and Ba, ICLR 2015, with their constants), and its moments.
+
+    Args:
+        slope: the gradient, (d,).
+        moments: those of the step before; None: this is the first.
+    """
+    first, second, steps = moments or (np.zeros_like(slope), np.zeros_like(slope), 0)
+    steps += 1
+    first, second = 0.9 * first + 0.1 * slope, 0.999 * second + 0.001 * slope**2
+    unbiased = second / (1 - 0.999**steps)
+    return first / (1 - 0.9**steps) / (np.sqrt(unbiased) + 1e-8), (first, second, steps)
 
 
 def check_mixing(alpha: float, lr_personal: float | None) -> None:

@@ -193,11 +193,6 @@ class EgoTask(NodeTask):
 
     # On mixtures, at the aggregator or a client.
 
-    def _of(
-        self, module: torch.nn.Module, data: NodeData, records: Numbers, draws: torch.Generator
-    ) -> Tensor:
-        return self._on_graph(module, data, records, draws, True)
-
     def slope(self, phi: Weights, features: Floats, label: Floats, seed: int) -> Weights:
         """Return the gradient, in Phi, of the mean cross entropy of mixtures, float32 (d_Phi,).
 

@@ -11,7 +11,8 @@ depend on whether a client was away.
 in round t + 1, and one closing Ask scores the last state); ``at="trained"`` scores it after the
 client's own training, as FED-PUB and FedEgo report.
 
-A form with a topology is scored once, after the last round, or not (`algorithms.scores.once`).
+A form with a topology is scored once, after the last round, or not (`algorithms.scores.once`), and
+with ``at="kept"`` so is every other: clients keep their own best trained models.
 
 Every form also comes without scores, behind all forms with them: for policies whose noise cannot
 cover counts, or that let no metric leave. Then each client keeps that of its models that did best
@@ -38,7 +39,7 @@ from protocols.messages import Message, ReleasedMessage, SumMessage, count
 from protocols.rounds import Ask, Cohort, Reply, Round, RoundLost
 
 S = TypeVar("S")
-At = Literal["downloaded", "trained"]
+At = Literal["downloaded", "trained", "kept"]
 
 
 class Keep(ReleasedMessage):
@@ -122,12 +123,12 @@ def evaluated(
     def told_score(site: Site, given: Message | None, number: int) -> ToldScore:
         return own.of_client(score(site, given, number))
 
-    plain = [form for form in algorithm.forms if form.topology is None]
+    plain = [form for form in algorithm.forms if form.topology is None and at != "kept"]
     bare = [_wrap(form, score, scoring, at) for form in plain]
     if told:
         bare += [_wrap(form, told_score, own, at, "_told_scores") for form in plain]
     quiet = [_unscored(form, algorithm.model, task) for form in algorithm.forms]
-    bare += [scored_once(form, task) for form in quiet if form.topology is not None] + quiet
+    bare += [scored_once(f, task) for f in quiet if at == "kept" or f.topology] + quiet
     forms = tuple(replace(form, rows=task.spec.task == "rating") for form in bare)
     dims = {**algorithm.dims, **scoring.dims}
     return Algorithm(algorithm.name, algorithm.citation, init, algorithm.model, forms, dims)

@@ -99,9 +99,9 @@ class ClientGraph:
             split; None: there are none.
         beyond: int64 (2, b), edges to other clients' nodes: the local node, and the other end's
             number in the whole graph. Only partitions that say so give them, and with them `nodes`
-            are names that the client knows. A node that several clients hold belongs to one of
-            them, and only edges of own nodes to nodes that are not held stand here. None: nobody
-            knows such edges.
+            are names that the client knows. None: nobody knows such edges.
+        tells: bool (n,), nodes whose terms this client, of all that hold them, adds to sums over
+            such edges; None: all of those that an edge of `beyond` begins at.
     """
 
     edges: npt.NDArray[np.int64]
@@ -114,6 +114,7 @@ class ClientGraph:
     common: ClientGraph | None = None
     tune: npt.NDArray[np.bool_] | None = None
     beyond: npt.NDArray[np.int64] | None = None
+    tells: npt.NDArray[np.bool_] | None = None
 
     def __repr__(self) -> str:
         return "<ClientGraph>"

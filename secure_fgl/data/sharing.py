@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from numbers import Real
 from types import ModuleType
 from typing import Any
@@ -14,6 +13,7 @@ import numpy.typing as npt
 
 from secure_fgl.data import partitions
 from secure_fgl.data._folder import member_names, members, unknown
+from secure_fgl.data.partitions._shared.links import of_all, of_homes
 from secure_fgl.data.partitions._shared.rule import Cut, Records, groups, with_roles
 from secure_fgl.data.records import (
     ClientGraph,
@@ -96,7 +96,8 @@ def partition(
     parts = [induce(cut) for cut in cuts]
     if not (linked and isinstance(whole, Graph)):
         return parts
-    return _linked([part for part in parts if isinstance(part, ClientGraph)], whole)
+    graphs = [part for part in parts if isinstance(part, ClientGraph)]
+    return [*(of_homes if getattr(rule, "LINKABLE", False) else of_all)(graphs, whole)]
 
 
 def check_partition(name: str, kind: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -135,6 +136,10 @@ def gives_test(name: str) -> bool:
 
 def remarks(name: str, options: Mapping[str, Any] | None = None) -> tuple[str, ...]:
     """Return what a plan must say of data that a partition with such options shares out.
+
+    Args:
+        name: one of `partition_names()`.
+        options: the partition's own.
 
     Raises:
         ValueError: unknown name.
@@ -232,31 +237,6 @@ def _graph(whole: Graph, cut: Cut) -> ClientGraph:
         x=whole.x[cut.members],
         **facts,
     )
-
-
-def _linked(parts: list[ClientGraph], whole: Graph) -> list[Part]:
-    """Return the parts with their edges to other clients' nodes.
-
-    A node that several clients hold belongs to one of them, these in turn by its number. An edge is
-    between two clients if its ends belong to two of which neither holds the other's end.
-    """
-    held = np.zeros((len(parts), whole.nodes), dtype=bool)
-    for client, part in enumerate(parts):
-        held[client, part.nodes] = True
-    home, turn = np.full(whole.nodes, -1), np.arange(whole.nodes) % np.maximum(held.sum(axis=0), 1)
-    for client, here in enumerate(held):
-        home[here & (turn == 0)] = client
-        turn[here] -= 1
-    both = np.hstack([whole.edges, whole.edges[::-1]])  # each end once as one's own
-    one, other = home[both]
-    apart = (one != other) & (one >= 0) & (other >= 0)
-    apart &= ~held[one, both[1]] & ~held[other, both[0]]
-    found: list[Part] = []
-    for client, part in enumerate(parts):
-        here, there = both[:, apart & (one == client)]
-        beyond = np.stack([np.searchsorted(part.nodes, here), there])
-        found.append(replace(part, beyond=beyond[:, np.lexsort(beyond[::-1])]))
-    return found
 
 
 def _graphs(whole: GraphSet) -> Callable[[Cut], ClientGraphs]:

@@ -56,6 +56,32 @@ def test_a_client_has_the_mean_of_itself_and_its_neighbours(
         assert np.max(np.abs(site.memory["weights"] - np.mean(around, axis=0))) <= STEP + 1e-6
 
 
+def test_where_kept_models_are_scored_clients_of_fed_avg_choose_alike_and_one_score_leaves() -> (
+    None
+):
+    """Each has the trained model that did best on its own validation records."""
+    task, sites, merits = task_of("node"), sites_of("node"), dict[int, list[float]]()
+    score = task.score
+
+    def watched(predictions: Any, site: Any) -> Any:
+        found = score(predictions, site)
+        merits.setdefault(id(site), []).append(task.scoring.merit(found))
+        return found
+
+    task.score = watched  # type: ignore[method-assign]
+    whole = evaluated(fed_avg(task), task, at="kept")
+    assert all(f.name.endswith(("_scored_once", "_unscored")) for f in whole.forms)
+    plan = play(whole, sites, "masks", rounds=4).plan
+    by_round = plan_of(evaluated(fed_avg(task), task), PrivacyPolicy.preset("masks"), 5, 4)
+    found, control = (
+        {i.id: i.times for i in one.items if i.step is Step.UP and "Score" in str(i.messages)}
+        for one in (plan, by_round)
+    )
+    assert found == {"score.up.SUM": 1} and control["train.up.SUM"] == 4
+    for site in sites:
+        assert len(merits[id(site)]) == 4 and site.memory["merit"] == max(merits[id(site)])
+
+
 def test_it_is_never_scored_round_by_round_and_once_where_sums_may_leave() -> None:
     task = task_of("node")
     whole = evaluated(d_fed_gnn(task), task)

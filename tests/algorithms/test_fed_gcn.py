@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
 
-from algorithms._shared.row_sums import Linked, aggregated, look, meet
+from algorithms._shared.row_sums import Linked, aggregated, local, look, meet
 from algorithms.fed_gcn import Block, Gather, Told, fed_gcn
 from algorithms.tasks import DataSpec
 from algorithms.tasks.inputs.nodes import NodeData
@@ -52,9 +54,16 @@ def parts_of(whole, clients, seed=2):
     return partition(whole, "dirichlet_linked", clients, masks(), rng, options)
 
 
-def gathered(whole, clients, hops, threshold=1):
+def overlapping(whole, clients=3, seed=2):
+    """Return parts that share nodes, beside a test graph that all have."""
+    options = {"alpha_local": 0.5, "alpha_global": 0.2, "test_nodes": 6, "linked": True}
+    rng = np.random.default_rng(seed)
+    return partition(whole, "label_skew_major", clients, masks(), rng, options)
+
+
+def gathered(whole, clients, hops, threshold=1, parts=None):
     """Return the clients' sites after rows were told, block by block, through messages."""
-    made, parts = task(), parts_of(whole, clients)
+    made, parts = task(), parts or parts_of(whole, clients)
     algorithm = fed_gcn(made, hops=hops, nodes=NODES, block=BLOCK)
     form = next(f for f in algorithm.forms if f.name == "rows_in_blocks")
     answer = {e.name: e.answer for e in form.exchanges}
@@ -87,6 +96,37 @@ def test_two_hops_are_the_whole_graphs_logits(clients, sparse):
         found = logits(made, site.data, weights)[: len(part.nodes)]
         assert np.abs(found - wanted[part.nodes]).max() < 1e-5
         assert site.data.count == int(part.train.sum())
+
+
+@pytest.mark.parametrize("hops", [1, 2])
+def test_of_a_node_that_several_hold_one_client_tells_the_terms(hops):
+    whole = graph()
+    parts = overlapping(whole)
+    held = np.concatenate([part.nodes for part in parts])
+    union = np.unique(held)
+    assert len(held) > len(union) and sum(part.tells.sum() for part in parts) == len(union)
+    centre = NodeData.from_graph(replace(induce(whole, union, masks()), common=parts[0].common))
+    places = [np.searchsorted(union, part.nodes) for part in parts]
+
+    def error(parts):
+        made, _, sites = gathered(whole, len(parts), hops, parts=parts)
+        if hops == 1:
+            wanted = dense(centre.propagation("symmetric")) @ dense(centre.x)
+            found = [dense(s.data.x)[local(s.data).nodes :] for s in sites.values()]
+        else:
+            weights = made.initial(np.random.default_rng(5)) + np.float32(0.1)
+            wanted = logits(made, centre, weights)
+            found = [logits(made, site.data, weights) for site in sites.values()]
+        apart = len(wanted) - len(union)  # the common test's nodes, which stand behind own ones
+        assert apart == len(parts[0].common.y) > 0
+        own = [np.abs(f[: len(p)] - wanted[p]).max() for f, p in zip(found, places, strict=True)]
+        tests = [np.abs(f[len(p) :][:apart] - wanted[-apart:]).max()
+                 for f, p in zip(found, places, strict=True)]  # fmt: skip
+        return max(own), max(tests)
+
+    assert max(error(parts)) < 1e-5
+    twice, beside = error([replace(part, tells=None) for part in parts])  # the control
+    assert twice > 0.1 and beside < 1e-5
 
 
 def test_one_hop_has_exact_inputs_and_the_control_0_hops_has_not():

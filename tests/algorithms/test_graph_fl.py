@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from algorithms._shared.alike import Change
-from algorithms._shared.few_shot import confident, halved
+from algorithms._shared.few_shot import confident, few_shot, halved
 from algorithms.fed_avg import Start as FedAvgStart
 from algorithms.fed_avg import fed_avg
 from algorithms.graph_fl import Met, Server, Slope, Start, graph_fl, stepped
@@ -94,6 +95,37 @@ def test_a_client_says_the_query_gradient_at_its_adapted_model() -> None:
         own = own - np.float32(task.lr) * task.slope_of(own, site, support, 0)
     np.testing.assert_allclose(said.slope, task.slope_of(own, site, query, 0), atol=1e-6)
     assert not np.allclose(said.slope, task.slope_of(start.weights, site, query, 0), atol=1e-4)
+
+
+def test_a_client_that_adapts_by_adam_goes_on_with_its_moments() -> None:
+    task, (site, *_) = node_task(), sites_of("node")
+    options: dict[str, Any] = {"query": 0.5, "self_training": 0, "self_epochs": 1}
+    few = few_shot(task, "graph_fl", inner="adam", **options)
+    support, _ = few.halves(site)
+    start = own = task.initial(np.random.default_rng(0))
+    parameter = torch.nn.Parameter(torch.tensor(start))
+    adam = torch.optim.Adam([parameter], lr=task.lr)
+    for _ in range(3):
+        own = few.adapted(own, site, support, 2, count())
+        for _ in range(2):
+            slope = task.slope_of(parameter.detach().numpy().copy(), site, support, 0)
+            parameter.grad = torch.tensor(slope)
+            adam.step()
+    np.testing.assert_allclose(own, parameter.detach().numpy(), atol=1e-4)
+    assert np.abs(own - start).max() > 5 * task.lr  # plain steps along these gradients are shorter
+    forgetful = few.adapted(own, sites_of("node")[0], support, 2, count())
+    assert np.abs(few.adapted(own, site, support, 2, count()) - forgetful).max() > 1e-3
+
+
+def test_halves_hold_no_more_labels_than_are_asked_for() -> None:
+    task, (site, *_) = node_task(), sites_of("node")
+    of = graph_fl(task, labels=3, query=0.4)
+    of.forms[0].exchanges[0].answer(site, of.init(np.random.default_rng(0)).start)
+    support, query = (site.memory[part] for part in ("support", "query"))
+    assert support.shape == query.shape == (2, 3)
+    assert not set(support[0]) & set(query[0])
+    known = dict(zip(*task.labelled(site), strict=True))
+    assert all(known[record] == label for record, label in np.hstack([support, query]).T)
 
 
 @pytest.mark.parametrize("kept", [False, True])

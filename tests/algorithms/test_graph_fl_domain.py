@@ -12,6 +12,7 @@ import torch
 from algorithms.graph_fl_domain import graph_fl_domain
 from algorithms.nn._shared.sparse import Sparse
 from algorithms.tasks import FewShotTask
+from algorithms.tasks.ego import EgoTask
 from algorithms.tasks.inputs.near import near
 from algorithms.tasks.site import Labelled
 from protocols.messages import Message
@@ -47,6 +48,21 @@ def test_a_few_nodes_have_the_gradient_that_they_have_on_the_whole_graph(model: 
     nodes = part.x.shape[0] if isinstance(part.x, torch.Tensor) else len(part.x.matrix)
     assert 3 <= nodes <= site.data.nodes
     assert near(site.data, few.records, kind, hops=hops, linear=False) is part  # made once
+
+
+@pytest.mark.parametrize("model", ["ego_sage", "ego_mlp"])
+def test_of_a_few_nodes_models_of_ego_graphs_read_all_neighbours(model: str) -> None:
+    task = EgoTask(node_task().spec, model=model, hidden=6, dropout=0.0)
+    (site, *_) = sites_of("node")
+    weights, own = drawn(task), task.labelled(site)
+    few = Labelled(own.records[3:6], own.labels[3:6])
+    module = task._load(weights, site)
+    logits = task._on_graph(module, site.data, few.records, torch.Generator(), True)
+    loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(few.labels))
+    parts = torch.autograd.grad(loss, list(module.parameters()))
+    whole = torch.cat([part.reshape(-1) for part in parts]).numpy()
+    np.testing.assert_allclose(task.slope_of(weights, site, few, 0), whole, atol=1e-6)
+    assert np.abs(whole).max() > 1e-3
 
 
 @pytest.mark.parametrize("model", ["gcn", "sgc"])

@@ -305,6 +305,26 @@ def test_without_a_global_test_and_under_other_rules_there_is_no_such_graph():
     assert gives_test("label_skew_major") and not gives_test("iid_nodes")
 
 
+def test_linked_clients_that_overlap_know_edges_to_what_others_hold_and_who_tells_a_node():
+    whole = node_data(nodes=600, degree=30)
+    options = {"alpha_local": 0.4, "alpha_global": 0.3, "test_nodes": 20}
+    parts = share(whole, "label_skew_major", 3, linked=True, **options)[1]
+    plain = share(whole, "label_skew_major", 3, **options)[1]
+    for one, other in zip(parts, plain, strict=True):
+        assert np.array_equal(one.nodes, other.nodes) and other.beyond is other.tells is None
+        assert np.array_equal(one.train, other.train) and np.array_equal(one.edges, other.edges)
+    held = np.unique(np.concatenate([part.nodes for part in parts]))
+    told = np.sort(np.concatenate([part.nodes[part.tells] for part in parts]))
+    assert np.array_equal(held, told)
+    for part in parts:
+        inside = np.isin(whole.edges, part.nodes)
+        reached = np.isin(whole.edges, held).all(axis=0) & (inside.sum(axis=0) == 1)
+        assert part.beyond.shape[1] == reached.sum() > 0
+        assert not np.isin(part.beyond[1], part.nodes).any()
+    (known,) = remarks("label_skew_major", {"linked": True})
+    assert "of other clients' nodes" in known and not remarks("label_skew_major")
+
+
 def test_linked_clients_know_both_ends_of_every_edge_between_them_and_no_other():
     whole = node_data()
     parts = share(whole, "dirichlet_linked", 4, beta=1.0)[1]

@@ -50,6 +50,8 @@ class NodeData:
             nobody knows edges to other clients.
         beyond: int64 (2, b), edges to other clients' nodes: own node, the other end's number.
         given: nothing, or (r, D), the last r nodes' activations behind the model's first layer.
+        tells: bool (n,), own nodes whose terms this client adds to sums over such edges, as others
+            hold the rest, too; None: all.
     """
 
     edges: Tensor
@@ -64,6 +66,7 @@ class NodeData:
     ids: npt.NDArray[np.int64] | None = None
     beyond: npt.NDArray[np.int64] | None = None
     given: tuple[Tensor, ...] = ()
+    tells: npt.NDArray[np.bool_] | None = None
     _propagation: dict[str, Propagation] = field(default_factory=dict)
 
     @classmethod
@@ -72,7 +75,7 @@ class NodeData:
 
         A graph may have an attribute `common`, a graph of its own whose nodes all clients were
         given as a test; it is laid beside the client's, without an edge between. It may have one
-        called `tune`, see the class, and one called `beyond`, beside `nodes`, the own numbers.
+        called `tune`, see the class, and `beyond` and `tells`, beside `nodes`, the own numbers.
 
         Args:
             graph: the arrays.
@@ -106,12 +109,13 @@ class NodeData:
         sparse = sp.issparse(graph.x)
         x = (sp.vstack if sparse else np.vstack)([one.x for one in graphs])
         edges = [np.asarray(one.edges) + shift for one, shift in zip(graphs, before, strict=True)]
-        beyond = getattr(graph, "beyond", None)
+        beyond, tells = getattr(graph, "beyond", None), getattr(graph, "tells", None)
         return cls(
             edges=torch.from_numpy(np.hstack(edges).astype(np.int64)),
             x=Sparse.of(sp.csr_array(x)) if sparse else torch.tensor(x, dtype=torch.float32),
             ids=None if beyond is None else np.array(graph.nodes),  # type: ignore[attr-defined]
             beyond=None if beyond is None else np.array(beyond),
+            tells=None if tells is None else np.array(tells),
             **roles,
         )
 

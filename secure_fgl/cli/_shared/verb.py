@@ -91,7 +91,6 @@ EXAMPLE = {
         "secure-fgl audit gather north.zip south.zip office.zip --out runs/pilot",
         "secure-fgl audit verify runs/pilot --heads heads-held-by-the-clients.json",
     ),
-    "site": example("secure-fgl site hand-over /srv/party --out north.zip"),
     "hand-over": example("secure-fgl site hand-over /srv/party --out north.zip"),
     "account": example(
         "secure-fgl audit account runs/first",

@@ -54,6 +54,7 @@ def cut(  # noqa: PLR0913 - the paper's six settings, all by name
     rate: float = 0.8,
     test_nodes: int = 200,
     strict: bool = True,
+    linked: bool = False,
 ) -> list[Cut]:
     """One cut a client, overlapping; the rule draws its own roles.
 
@@ -70,6 +71,8 @@ def cut(  # noqa: PLR0913 - the paper's six settings, all by name
         test_nodes: local test nodes of a client. FedEgo's program takes 200 on Cora and CiteSeer
             and 300 elsewhere, its text says 300.
         strict: no test node trains anywhere.
+        linked: every client also knows its nodes' edges to nodes that others hold and it does not
+            (`secure_fgl.data.sharing` adds them), as FedGCN needs; never to the global test.
 
     Raises:
         ValueError: an option is out of range, or the graph is too small for it.
