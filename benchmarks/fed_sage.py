@@ -158,10 +158,13 @@ def in_one_process(config: Any) -> dict[str, Any]:
 
 
 def show(options: argparse.Namespace) -> None:
-    """Print every table of FILE as Markdown, with FedSage+ - FedSage paired by seed."""
+    """Print every table of FILE as Markdown, with runs that differ by one thing paired by seed."""
     lines = [json.loads(line) for line in Path(options.file).read_text("utf-8").splitlines()]
-    print("| row | seeds | whole graph | local subgraphs | validation | rounds to best |")
-    print("|---|---|---|---|---|---|")
+    print(
+        "| row | seeds | whole graph | local subgraphs | validation | rounds to best | "
+        "processor s |"
+    )
+    print("|---|---|---|---|---|---|---|")
     for row in dict.fromkeys(line["row"] for line in lines):
         found = [line for line in lines if line["row"] == row]
         cells = [
@@ -169,40 +172,58 @@ def show(options: argparse.Namespace) -> None:
             _cell(found, lambda line: line["metrics"]["test_accuracy"]),
             _cell(found, lambda line: line["metrics"]["val_accuracy"]),
             _cell(found, lambda line: line["metrics"]["best_round"], digits=0),
+            _cell(found, lambda line: line.get("cpu_s"), digits=0),
         ]
         print(f"| {row} | {len(found)} | {' | '.join(cells)} |")
     for row in dict.fromkeys(line["row"] for line in lines):
         found = [line for line in lines if line["row"] == row]
         if any("centralised" in line["references"] for line in found):
             cell = _cell(found, lambda line: line["references"].get("centralised"))
-            print(f"| {row.split()[0]} Global (centralised) | {len(found)} | {cell} | – | – | – |")
-    _paired(lines)
+            print(f"| {row.split()[0]} Global (centralised) | {len(found)} | {cell} |{' – |' * 4}")
+    _paired(lines, "fed_sage", "fed_sage_plus", "FedSage+ - FedSage")
+    _paired(lines, "generator_alone", "generator_sums", "generator_sums - generator_alone")
 
 
-def _paired(lines: list[Settings]) -> None:
-    """Print the differences of runs that share seed, split, partition and start."""
+def _paired(lines: list[Settings], plain: str, plus: str, title: str) -> None:
+    """Print the differences of runs that share seed, split, partition and start, and their costs.
+
+    Costs are ratios of runs with the same references, with the least and the largest of them.
+    """
     held = {(line["row"], line["seed"]): line for line in lines}
-    print("\n| FedSage+ - FedSage | seeds | whole graph | local subgraphs |\n|---|---|---|---|")
-    for row in dict.fromkeys(line["row"] for line in lines):
-        if not row.endswith(" fed_sage"):
-            continue
-        pairs = [
-            (plus, plain)
-            for (name, seed), plain in held.items()
-            if name == row and (plus := held.get((f"{row}_plus", seed))) is not None
+    print(f"\n| {title} | seeds | whole graph | local subgraphs | processor time | bytes sent |")
+    print("|---|---|---|---|---|---|")
+    for row in dict.fromkeys(line["row"] for line in lines if line["row"].endswith(f" {plain}")):
+        other = row.removesuffix(plain) + plus
+        found = [
+            (held[other, seed], line)
+            for (name, seed), line in held.items()
+            if name == row and (other, seed) in held
         ]
-        if pairs:
-            whole, local = (
-                [float(of(plus)) - float(of(plain)) for plus, plain in pairs]
-                for of in (
-                    lambda line: line["references"]["whole_graph"],
-                    lambda line: line["metrics"]["test_accuracy"],
-                )
-            )
-            cells = [
-                f"{np.mean(v):+.4f} ({', '.join(f'{x:+.4f}' for x in v)})" for v in (whole, local)
-            ]
-            print(f"| {row.removesuffix(' fed_sage')} | {len(pairs)} | {' | '.join(cells)} |")
+        if not found:
+            continue
+        cells = [
+            _differences(found, lambda line: line["references"]["whole_graph"]),
+            _differences(found, lambda line: line["metrics"]["test_accuracy"]),
+            _ratios(found, "cpu_s"),
+            _ratios(found, "bytes_up"),
+        ]
+        print(f"| {row.removesuffix(plain).strip()} | {len(found)} | {' | '.join(cells)} |")
+
+
+Pairs = list[tuple[Settings, Settings]]
+
+
+def _differences(pairs: Pairs, of: Callable[[Settings], Any]) -> str:
+    if any(of(line) is None for pair in pairs for line in pair):
+        return "–"
+    apart = [float(of(one)) - float(of(other)) for one, other in pairs]
+    return f"{np.mean(apart):+.4f} ({', '.join(f'{x:+.4f}' for x in apart)})"
+
+
+def _ratios(pairs: Pairs, name: str) -> str:
+    alike = [p for p in pairs if p[0]["references"].keys() == p[1]["references"].keys()]
+    found = [one[name] / other[name] for one, other in alike if name in one and name in other]
+    return f"{np.mean(found):.2f} ({min(found):.2f} to {max(found):.2f})" if found else "–"
 
 
 def _cell(lines: list[Settings], of: Callable[[Settings], Any], digits: int = 4) -> str:
