@@ -154,7 +154,11 @@ class Published:
         """Return the same, place by place, with what it was computed from."""
         shown = np.asarray(site.memory["shown"])
         same = [place for place, codes in enumerate(given.codes) if np.array_equal(codes, shown)]
-        site.memory["place"] = mine = same[0] if same else 0
+        if not same:
+            raise ValueError(
+                "what a client showed is not among what was handed on; nothing is said"
+            )
+        site.memory["place"] = mine = same[0]
         rng = site.generator("cross")
         places = range(len(given.generators))
         return [self._told(site, given, place, place == mine, rng) for place in places]
