@@ -11,6 +11,9 @@ is trained as in `algorithms.fed_sage`, on the mended graphs. Forms:
     generator_sums          with `alpha`: each client's fGen first steps along the sum of what all
                             other clients say to it, which it alone reads; what leaves besides is
                             its fGen, see `algorithms._shared.generator_sums`.
+    published               with `alpha` and `published`: codes of nodes and every client's gradient
+                            leave as they are, see `algorithms._shared.neighbours.published`.
+                            Unsafe: a control that only a policy in clear admits.
 
 Where this departs from the paper:
 
@@ -31,7 +34,8 @@ from typing import Any
 import numpy as np
 
 from algorithms._shared.alike import alike
-from algorithms._shared.generator_sums import Help, Helped, with_sums
+from algorithms._shared.generator_sums import Help, Helped, Steps, with_steps
+from algorithms._shared.neighbours.published import Published
 from algorithms._shared.neighbours.sites import learn_alone, mended_site
 from algorithms._shared.neighbours.sizes import Learning, Sizes
 from algorithms.tasks import Kind, Task
@@ -55,7 +59,7 @@ def moved(state: Start, mean: Array) -> Start:
     return Start(weights=(state.weights + mean).astype(np.float32), seed=state.seed)
 
 
-def fed_sage_plus(
+def fed_sage_plus(  # noqa: PLR0913 - settings, all by name
     task: Task,
     *,
     epochs: int = 1,
@@ -65,6 +69,7 @@ def fed_sage_plus(
     joint: int = 3,
     codes: int = 32,
     clip: float = 1.0,
+    published: bool = False,
 ) -> Algorithm[Any]:
     """Return FedSage+ for a task.
 
@@ -77,8 +82,11 @@ def fed_sage_plus(
         alpha: step size of each fGen along the mean of the others' gradients; 0: no client helps
             another one.
         joint: such steps of each fGen, all before the first round's classifier.
-        codes: public codes of one step; each client deals its nodes into as many pools.
-        clip: largest length of one code's gradient at one client.
+        codes: public codes of one step; each client deals its nodes into as many pools. In the
+            form `published`, of its own nodes that a client shows.
+        clip: largest length of one code's gradient at one client; in the form `published`, of the
+            mean of all clients' gradients when it arrived.
+        published: with alpha, take the form of that name in the place of `generator_sums`.
 
     Raises:
         ValueError: the task is another, or an option is out of range.
@@ -92,6 +100,8 @@ def fed_sage_plus(
         raise ValueError("out of range; needed are 0 < share < 1 and steps >= 1")
     if alpha < 0.0 or min(joint, codes) < 1 or not clip > 0.0:
         raise ValueError("out of range; needed are alpha >= 0, joint, codes >= 1 and clip > 0")
+    if published and not alpha:
+        raise ValueError("published is a form in which clients help one another: set alpha > 0")
     sizes, how = Sizes(task.spec.features), Learning(share=share, steps=steps)
 
     def init(rng: np.random.Generator) -> Start | Helped[Start]:
@@ -109,7 +119,12 @@ def fed_sage_plus(
         return ClientModel((given.weights if isinstance(given, Start) else site.memory["trained"],))
 
     of_sums, of_each = alike(Start, change, moved, name="train_alike")
-    aid = Help(sizes, joint, codes, clip, alpha)
+    helps: tuple[str, Steps] = ("generator_sums", Help(sizes, joint, codes, clip, alpha))
+    dims = {"g": sizes.size} if alpha else {}
+    if published:
+        helps = "published", Published(sizes, joint, codes, clip, alpha, how)
+        dims = {"fgen": sizes.size, "shown": codes, "latent": sizes.latent}
+    name, aid = helps
     alone = (
         replace(of_sums, name="generator_alone", by_gradients=False),  # NeighGen reads records
         replace(of_each, name="generator_alone_noised", by_gradients=False),
@@ -119,8 +134,8 @@ def fed_sage_plus(
         citation="Zhang et al., NeurIPS 2021, FedSage+",
         init=init,
         model=model,
-        forms=(with_sums(of_sums, aid, lambda start: start.seed),) if alpha else alone,
-        dims={"d": task.size, "g": sizes.size} if alpha else {"d": task.size},
+        forms=(with_steps(name, of_sums, aid, lambda start: start.seed),) if alpha else alone,
+        dims={"d": task.size, **dims},
     )
 
 

@@ -3,11 +3,12 @@
     python benchmarks/fed_sage.py run TABLE --data DIR --out FILE [--seeds 3] [--jobs 2]
     python benchmarks/fed_sage.py show FILE
 
-Tables: cora, citeseer, coauthor_cs. `run` skips what FILE holds; `show` prints Markdown. Each row
-has two test accuracies of the round that was best on validation: `test_accuracy` on the clients'
-own graphs, and `whole_graph` with all edges between clients restored, which only a simulator can
-compute. Three clients are refused by every policy, so their rows are computed in one process,
-without messages (`in_one_process`), and say so.
+Tables: cora, citeseer, coauthor_cs, and sums: FedSage+ with and without others' help, on Cora, in
+clear and under noise (`calibrated`), with the processor time of each run. `run` skips what FILE
+holds; `show` prints Markdown. Each row has two test accuracies of the round that was best on
+validation: `test_accuracy` on the clients' own graphs, and `whole_graph` with all edges between
+clients restored, which only a simulator can compute. Three clients are refused by every policy, so
+their rows are computed in one process, without messages (`in_one_process`), and say so.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import argparse
 import json
 import os
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,17 +39,31 @@ SOURCE: Settings = {
 
 They say 50 epochs with batches of 64; their program has batches of 32. Ten clients of 162 training
 nodes take half the steps of five clients and are still learning after 50 rounds, so these also have
-rows of 100.
+rows of 100, and of 200.
 """
 FEWEST = 5
 """Clients that the presets ask for at least."""
 
 NAMES = ("fed_sage", "fed_sage_plus", "loc_sage")
+HELP: Settings = {
+    "algorithm.options": {"fed_sage_plus": {"alpha": 1.0, "joint": 3, "codes": 32}},
+}
+"""What makes `generator_alone` into `generator_sums`."""
 
 
 def rows(table: str) -> dict[str, Settings]:
     """Return a table's rows: label and settings."""
-    return dict(_rows(table))
+    return dict(_sums() if table == "sums" else _rows(table))
+
+
+def _sums() -> Iterator[tuple[str, Settings]]:
+    """Each policy's row without help comes right before the one with it: one machine, one load."""
+    for clients in (5, 10):
+        base = dict(_rows("cora"))[f"cora M={clients} rounds=50 batch=64 fed_sage_plus"]
+        for policy in ("unsafe_plaintext", "calibrated"):
+            for form, more in (("generator_alone", {}), ("generator_sums", HELP)):
+                label = f"cora M={clients} rounds=50 batch=64 {policy} {form}"
+                yield label, {**base, **more, "policy": policy}
 
 
 def _rows(table: str) -> Iterator[tuple[str, Settings]]:
@@ -55,6 +72,7 @@ def _rows(table: str) -> Iterator[tuple[str, Settings]]:
         (10, 50, 64),
         (10, 100, 64),
         (10, 100, 32),
+        (10, 200, 32),
         (3, 50, 64),
     ):
         for algorithm in NAMES:
@@ -76,13 +94,26 @@ def _rows(table: str) -> Iterator[tuple[str, Settings]]:
 def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
     """Run one row with one seed, in one process where no policy admits so few clients."""
     if settings["data.partition.clients"] >= FEWEST:
-        return personalised.measure(facts, settings, data)
+        return _timed(facts, settings, data)
     os.environ["OMP_NUM_THREADS"] = "1"
     from secure_fgl.config import Config
 
     document = personalised.nested({**facts, "policy": "unsafe_plaintext"}, settings, data)
     found = in_one_process(Config.parse(document))
     return {**facts, **found, "policy": "none: computed in one process"}
+
+
+def _timed(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
+    """Run one row; `cpu_s` is the processor time of the whole run: all roles, in one process."""
+    import torch
+
+    import secure_fgl.run.simulation  # noqa: F401  what a first row would load is in no row's time
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as budgets:  # each row is a run of its own
+        start = time.process_time()
+        found = personalised.measure(facts, {**settings, "budget.store": budgets}, data)
+        return {**found, "cpu_s": round(time.process_time() - start, 1)}
 
 
 def in_one_process(config: Any) -> dict[str, Any]:
@@ -127,10 +158,13 @@ def in_one_process(config: Any) -> dict[str, Any]:
 
 
 def show(options: argparse.Namespace) -> None:
-    """Print every table of FILE as Markdown, with FedSage+ - FedSage paired by seed."""
+    """Print every table of FILE as Markdown, with runs that differ by one thing paired by seed."""
     lines = [json.loads(line) for line in Path(options.file).read_text("utf-8").splitlines()]
-    print("| row | seeds | whole graph | local subgraphs | validation | rounds to best |")
-    print("|---|---|---|---|---|---|")
+    print(
+        "| row | seeds | whole graph | local subgraphs | validation | rounds to best | "
+        "processor s |"
+    )
+    print("|---|---|---|---|---|---|---|")
     for row in dict.fromkeys(line["row"] for line in lines):
         found = [line for line in lines if line["row"] == row]
         cells = [
@@ -138,40 +172,58 @@ def show(options: argparse.Namespace) -> None:
             _cell(found, lambda line: line["metrics"]["test_accuracy"]),
             _cell(found, lambda line: line["metrics"]["val_accuracy"]),
             _cell(found, lambda line: line["metrics"]["best_round"], digits=0),
+            _cell(found, lambda line: line.get("cpu_s"), digits=0),
         ]
         print(f"| {row} | {len(found)} | {' | '.join(cells)} |")
     for row in dict.fromkeys(line["row"] for line in lines):
         found = [line for line in lines if line["row"] == row]
         if any("centralised" in line["references"] for line in found):
             cell = _cell(found, lambda line: line["references"].get("centralised"))
-            print(f"| {row.split()[0]} Global (centralised) | {len(found)} | {cell} | – | – | – |")
-    _paired(lines)
+            print(f"| {row.split()[0]} Global (centralised) | {len(found)} | {cell} |{' – |' * 4}")
+    _paired(lines, "fed_sage", "fed_sage_plus", "FedSage+ - FedSage")
+    _paired(lines, "generator_alone", "generator_sums", "generator_sums - generator_alone")
 
 
-def _paired(lines: list[Settings]) -> None:
-    """Print the differences of runs that share seed, split, partition and start."""
+def _paired(lines: list[Settings], plain: str, plus: str, title: str) -> None:
+    """Print the differences of runs that share seed, split, partition and start, and their costs.
+
+    Costs are ratios of runs with the same references, with the least and the largest of them.
+    """
     held = {(line["row"], line["seed"]): line for line in lines}
-    print("\n| FedSage+ - FedSage | seeds | whole graph | local subgraphs |\n|---|---|---|---|")
-    for row in dict.fromkeys(line["row"] for line in lines):
-        if not row.endswith(" fed_sage"):
-            continue
-        pairs = [
-            (plus, plain)
-            for (name, seed), plain in held.items()
-            if name == row and (plus := held.get((f"{row}_plus", seed))) is not None
+    print(f"\n| {title} | seeds | whole graph | local subgraphs | processor time | bytes sent |")
+    print("|---|---|---|---|---|---|")
+    for row in dict.fromkeys(line["row"] for line in lines if line["row"].endswith(f" {plain}")):
+        other = row.removesuffix(plain) + plus
+        found = [
+            (held[other, seed], line)
+            for (name, seed), line in held.items()
+            if name == row and (other, seed) in held
         ]
-        if pairs:
-            whole, local = (
-                [float(of(plus)) - float(of(plain)) for plus, plain in pairs]
-                for of in (
-                    lambda line: line["references"]["whole_graph"],
-                    lambda line: line["metrics"]["test_accuracy"],
-                )
-            )
-            cells = [
-                f"{np.mean(v):+.4f} ({', '.join(f'{x:+.4f}' for x in v)})" for v in (whole, local)
-            ]
-            print(f"| {row.removesuffix(' fed_sage')} | {len(pairs)} | {' | '.join(cells)} |")
+        if not found:
+            continue
+        cells = [
+            _differences(found, lambda line: line["references"]["whole_graph"]),
+            _differences(found, lambda line: line["metrics"]["test_accuracy"]),
+            _ratios(found, "cpu_s"),
+            _ratios(found, "bytes_up"),
+        ]
+        print(f"| {row.removesuffix(plain).strip()} | {len(found)} | {' | '.join(cells)} |")
+
+
+Pairs = list[tuple[Settings, Settings]]
+
+
+def _differences(pairs: Pairs, of: Callable[[Settings], Any]) -> str:
+    if any(of(line) is None for pair in pairs for line in pair):
+        return "–"
+    apart = [float(of(one)) - float(of(other)) for one, other in pairs]
+    return f"{np.mean(apart):+.4f} ({', '.join(f'{x:+.4f}' for x in apart)})"
+
+
+def _ratios(pairs: Pairs, name: str) -> str:
+    alike = [p for p in pairs if p[0]["references"].keys() == p[1]["references"].keys()]
+    found = [one[name] / other[name] for one, other in alike if name in one and name in other]
+    return f"{np.mean(found):.2f} ({min(found):.2f} to {max(found):.2f})" if found else "–"
 
 
 def _cell(lines: list[Settings], of: Callable[[Settings], Any], digits: int = 4) -> str:

@@ -211,9 +211,13 @@ class NoisedMessage(Message):
 
     Or it holds categories and bounded numbers alone (`category`, `bounded`), each of which its
     client's own noise tells by itself, with an equal share of the message's epsilon.
+
+    Attributes:
+        bare: it holds single records as a paper sends them, a control: it leaves in clear alone.
     """
 
     disclosure = Disclosure.NOISED
+    bare: ClassVar[bool] = False
     _partial: ClassVar[Partial | None] = None  # of an instance, where `partial` made it
 
     @classmethod

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -42,7 +42,7 @@ from protocols.messages import (
 )
 from protocols.rounds import Ask, Cohort, Reply, Round, RoundLost, Sealed
 
-__all__ = ["Help", "Helped", "with_sums"]
+__all__ = ["Help", "Helped", "Steps", "with_steps"]
 
 S = TypeVar("S", bound=Message)
 
@@ -184,10 +184,21 @@ class Helped(Generic[S]):
     begun: bool = False
 
 
-def with_sums(form: Form[S], aid: Help, seed: Callable[[S], int]) -> Form[Helped[S]]:
-    """Return the form `generator_sums`: a classifier's form, and the generators' steps before it.
+class Steps(Protocol):
+    """What comes before the first round's classifier: `Help`, or what was published."""
+
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """Return every Ask of the steps."""
+
+    def steps_of(self, seed: int, cohort: Cohort) -> Generator[Ask, Reply, None]:
+        """Play all steps, at the aggregator."""
+
+
+def with_steps(name: str, form: Form[S], aid: Steps, seed: Callable[[S], int]) -> Form[Helped[S]]:
+    """Return a form of this name: a classifier's, and the generators' steps before it.
 
     Args:
+        name: of the form.
         form: of the classifier, one Ask a round.
         aid: how clients help one another.
         seed: returns a state's public seed.
@@ -202,4 +213,4 @@ def with_sums(form: Form[S], aid: Help, seed: Callable[[S], int]) -> Form[Helped
         after = yield from form.round(state.start, cohort)
         return Helped(after, begun=True)
 
-    return Form("generator_sums", round, (*form.exchanges, *aid.exchanges()))
+    return Form(name, round, (*form.exchanges, *aid.exchanges()))

@@ -13,8 +13,8 @@ one over their number is guessing.
 
 **Controls.** Prior: who names the candidate nearest to each draw, which needs no message, or
 guesses. Raw: the client's own gradient before protection. Null: another client's, against this
-client's truth. The published form of FedSage+, in which each client's gradient leaves by itself, is
-what the raw control is with codes that are encodings of nodes.
+client's truth. FedSage+ as published (form `published`), in which each client's gradient leaves by
+itself at encodings of nodes, is a run like others, and has to fall.
 
 **What it cannot show.** Records that he has no candidate for: solved slopes are then a record up to
 its clip, which nobody compares here. With more draws than the last layer has inputs the system has

@@ -39,6 +39,7 @@ from protocols.wire.envelope import Envelope
 from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME, Identity
 from protocols.wire.run_context import RunContext
+from secure_fgl.attack_inputs.again.addressed import read_total
 from secure_fgl.attack_inputs.again.generators import answer_material
 from secure_fgl.attack_inputs.again.row_systems import told_rows
 from secure_fgl.attack_inputs.agreement import agree, rounded
@@ -129,8 +130,7 @@ class ReplayedRun:
         """Return every client's captured updates; what was computed again is what left."""
         replies, exchanges = self._replies(), dict[int, list[tuple[str, Captured]]]()
         first: set[int] = set()
-        for client, site in self.sites.items():
-            answers = self._answers(client, site)
+        for client, answers in self._checked().items():
             begun = min((a.round for a in answers), default=0)
             first |= {a.number for a in answers if a.round == begun}
             for answer in answers:
@@ -138,12 +138,8 @@ class ReplayedRun:
         # A total is held against all who are in it, so an Ask is computed whole or not at all.
         chosen = sorted(first if first_only else exchanges)
         computed = {number: self._computed(exchanges[number]) for number in chosen}
-        found = [
-            exposure
-            for number, said in computed.items()
-            if said
-            for exposure in self._exposed(said, replies.get(number))
-        ]
+        whole = ((said, replies.get(number)) for number, said in computed.items() if said)
+        found = [exposure for one in whole for exposure in self._exposed(*one)]
         return sorted(found, key=lambda exposure: (exposure.client, exposure.round))
 
     def mixed(self, *, first_only: bool) -> list[Mixtures]:
@@ -206,11 +202,8 @@ class ReplayedRun:
 
     def _computed(self, ask: Sequence[tuple[str, Captured]]) -> list[SaidInAsk]:
         """Let everybody in an Ask answer once more, if it asks for updates."""
-        found = []
-        for client, answer in ask:
-            if updates(exchange := self._exchange(answer)):
-                found.append(self._answered(client, answer, exchange))
-        return found
+        asked = ((client, answer, self._exchange(answer)) for client, answer in ask)
+        return [self._answered(*one) for one in asked if updates(one[2])]
 
     def _answered(self, client: str, answer: Captured, exchange: Exchange) -> SaidInAsk:
         """Let a client answer once more."""
@@ -228,22 +221,28 @@ class ReplayedRun:
         case, exchange = self.case, ask[0].exchange
         (update,) = updates(exchange)
         layout = summed(case, exchange)[0]
+        asked = case.exchanges.all[ask[0].answer.number]
+        arrived = asked.arrived - {asked.reader}  # who reads sent a blind
+        ask = [one for one in ask if one.client != asked.reader]
         rounds = {one.client: fields(rounded(layout, one.messages, update)) for one in ask}
+        counting = {client: rounds[client] for client in sorted(arrived)}
         clear = find(case.policy.chain(Disclosure.SUM), "unsafe_clear") is not None
-        arrived = case.exchanges.all[ask[0].answer.number].arrived
-        total = None if clear or reply is None else fields(reply.total(update))
         # Noise comes from the operating system: nobody can compute it again.
         noised = any(item.noise is not None for item in case.plan.items)
         exact = not noised and case.plan.training is None
-        if total is not None and exact:
-            agree(layout, [rounds[c] for c in sorted(arrived)], total, update)
+        total: Arrays | None = None
+        if not clear and reply is not None and asked.reader:
+            total = read_total(counting, case.plan.find(exchange.name, Disclosure.SUM, Step.UP))
+        elif not clear and reply is not None:
+            total = fields(reply.total(update))
+            if exact:
+                agree(layout, list(counting.values()), total, update)
         for one in ask:
             seen = self._clear(one.answer, exchange, update) if clear else total
             if clear and seen is not None and exact:
                 agree(layout, [rounds[one.client]], seen, update)
-            counted = clear or one.client in arrived
-            cohort = 1 if clear else len(arrived)
-            yield self._exposure(one, update, seen if counted else None, cohort)
+            counted = seen if clear or one.client in arrived else None
+            yield self._exposure(one, update, counted, 1 if clear else len(arrived))
 
     def _exposure(
         self, one: SaidInAsk, update: type[Message], seen: Arrays | None, cohort: int

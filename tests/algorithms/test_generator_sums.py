@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms._shared.generator_sums import Apply, Help, Helped, Matched, Told, Turn, with_sums
+from algorithms._shared.generator_sums import Apply, Help, Helped, Matched, Told, Turn, with_steps
 from algorithms._shared.neighbours.cross import answered, at_codes
 from algorithms._shared.neighbours.generator import draw, inputs, nearest
 from algorithms._shared.neighbours.sizes import Sizes
@@ -194,7 +194,7 @@ def test_steps_end_where_a_client_is_away_and_are_begun_once() -> None:
         yield Ask(cohort, given=state)
 
     start = Turn(seed=SEED, step=0, reader=0)
-    form = with_sums(Form("plain", once, ()), help, lambda state: state.seed)
+    form = with_steps("helped", Form("plain", once, ()), help, lambda state: state.seed)
     round = form.round(Helped(start), cohort)
     next(round)
     with pytest.raises(StopIteration) as lost:  # the round is lost, and the steps with it

@@ -119,14 +119,16 @@ def payloads_of(item: Item, policy: PrivacyPolicy) -> tuple[str, ...]:
         return ("P20",)
     if not any(message.fields for message in item.messages):
         return ()
+    if _generator(item):
+        return ("P12", *_forms(item))
     if item.disclosure is Disclosure.SUM:
         return _sum(item, policy)
     if item.disclosure is Disclosure.RELEASED:
         return ("P19",) if _real(item) else ("P18",)
+    found = _RESULTS.get((item.part, item.step))
     if item.part in (Disclosure.MATCH, Disclosure.ROW_SUM) and item.step is not Step.UP:
-        return _MATCHING.get(item.step, ("P04",))
-    follows = ("P12", *_forms(item)) if item.follows and _real(item) else ()
-    if found := follows or _RESULTS.get((item.part, item.step)):
+        found = _MATCHING.get(item.step, ("P04",))
+    if found:
         return found
     # What no table names counts as if it were in clear.
     other = _OTHERS.get(item.disclosure, "P01" if _real(item) else "P17")
@@ -139,18 +141,30 @@ def payloads_of(item: Item, policy: PrivacyPolicy) -> tuple[str, ...]:
     return (one, *labels, *_forms(item))
 
 
+def _generator(item: Item) -> bool:
+    """Tell whether an item holds generators, or as published gradients of them."""
+    dims = (f.dims.split(", ") for m in item.messages for f in m.fields)
+    return (item.follows and _real(item)) or any("fgen" in one for one in dims)
+
+
 def _two_fields(item: Item) -> bool:
     """Tell whether mixtures come with labels."""
     return any(len(message.fields) > 1 for message in item.messages)
 
 
 def _sum(item: Item, policy: PrivacyPolicy) -> tuple[str, ...]:
-    if item.reader or not _real(item):
+    if _helps(item) or not _real(item):
         return ("P12" if item.reader else "P17", *_forms(item))
     noised = item.noise is not None or "noise" in _guards(item) or policy.training is not None
     secret = bool(set(_guards(item)) & set(_SECRET))
     found = ("P06" if noised else "P05") if secret else ("P02" if noised else "P01")
     return (found, *_forms(item), *(("P17",) if _counts(item) else ()))
+
+
+def _helps(item: Item) -> bool:
+    """Tell whether one client reads a total that is no change of the model: of its generator."""
+    changes = any(field.name == "delta" for message in item.messages for field in message.fields)
+    return bool(item.reader) and not changes
 
 
 def _guards(item: Item) -> list[str]:
@@ -179,7 +193,7 @@ def sent(plan: Plan, policy: PrivacyPolicy) -> tuple[str, ...]:
 def updates(plan: Plan, policy: PrivacyPolicy) -> str:
     """Return the id under which clients' model updates leave; empty if none do."""
     for item in plan.items:
-        sums = item.disclosure is Disclosure.SUM and not item.reader
+        sums = item.disclosure is Disclosure.SUM and not _helps(item)
         if item.sender == "client" and sums and _real(item):
             return payload_of(item, policy)
     return ""

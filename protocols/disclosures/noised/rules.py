@@ -8,7 +8,7 @@ from protocols.disclosures._base.rules import Chain, Limits, Rules
 from protocols.disclosures.noised.decoys import SENT
 from protocols.disclosures.noised.guards import Laplace
 from protocols.forms import Form
-from protocols.messages import Message
+from protocols.messages import Message, NoisedMessage
 from protocols.policy.admission import asked_holders
 from protocols.policy.guard import find, guard_of
 from protocols.policy.guards import Clip, OwnNoise
@@ -59,11 +59,14 @@ class NoisedRules(Rules):
         return find(chain, "own_noise") is not None
 
     def objection(self, kind: type[Message], form: Form[Any], policy: Limits) -> str | None:
-        """Refuse rows of one client where a policy asks for several (O12)."""
+        """Refuse rows of one client where several are asked for (O12), and records but in clear."""
         asks = asked_holders(policy)
         if asks and any(SENT in field.shape for field in kind.fields):
             return f"rows of message {kind.__name__} are one client's, and {asks}"
         chain = policy.rules.get(kind.disclosure, ())
+        bare = issubclass(kind, NoisedMessage) and kind.bare
+        if bare and not find(chain, "unsafe_clear"):
+            return f"message {kind.__name__} holds records as they are: only in clear, as a control"
         if find(chain, "own_noise") and any(SENT in field.shape for field in kind.fields):
             return f"which rows message {kind.__name__} holds depends on the client's data"
         return own_objection(kind, chain)

@@ -2,18 +2,20 @@
 
 In the first step every fGen is what the public seed makes it, so answers follow from seed and data
 alone, and need no capture: each client gives them once more, by the algorithm's own code and with
-the same pools. What the reader read is the sum of all others, or in clear each answer; noise is of
-the planned size and drawn anew.
+the same draws. What the reader read is the sum of all others, or in clear each answer; noise is of
+the planned size and drawn anew. In the form `published` it is each answer as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from algorithms._shared.generator_sums import Help, Turn
+from algorithms._shared.neighbours.published import Look, Published, everybody
+from algorithms._shared.neighbours.sizes import Sizes
 from algorithms.tasks.site import Site
 from audits.attacks import Answer, Answers
 from audits.attacks._shared.payloads import payload_of
@@ -30,9 +32,14 @@ from protocols.rounds import Cohort
 from secure_fgl.errors import UsageError
 from secure_fgl.run.simulation import Preparation
 
-__all__ = ["answer_material", "helps"]
+if TYPE_CHECKING:
+    from algorithms._shared.neighbours.generator import Drawn
+
+__all__ = ["answer_material", "helps", "noised"]
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
+Allowed = np.ndarray[Any, np.dtype[np.bool_]]
+Indices = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Replayed(Protocol):
@@ -55,11 +62,14 @@ class Replayed(Protocol):
         """What a run begins with."""
 
 
-def helps(form: Form[Any]) -> tuple[Exchange, Help] | None:
+def helps(form: Form[Any]) -> tuple[Exchange, Help | Published] | None:
     """Return the Ask with which clients help one another's generators, and how; None: none."""
     for exchange in form.exchanges:
-        if exchange.given == (Turn,) and isinstance(getattr(exchange.answer, "__self__", 0), Help):
-            return exchange, exchange.answer.__self__  # type: ignore[attr-defined]
+        aid = getattr(exchange.answer, "__self__", None)
+        if isinstance(aid, Help) and exchange.given == (Turn,):
+            return exchange, aid
+        if isinstance(aid, Published) and exchange.answer == aid.cross:
+            return exchange, aid
     return None
 
 
@@ -70,22 +80,63 @@ def answer_material(run: Replayed) -> Answers | None:
         return None
     exchange, aid = found
     case, names = run.case, tuple(sorted(run.sites))
-    item = case.plan.find(exchange.name, Disclosure.SUM, Step.UP)
-    clear = find(case.policy.chain(Disclosure.SUM), "unsafe_clear") is not None
-    seed, firsts, rows = _seed(run, names), dict[str, int](), list[Array]()
+    firsts, rows = dict[str, int](), list[Array]()
     for name in names:
         firsts[name] = sum(map(len, rows))
         rows.append(_own_rows(run.sites[name]))
+    seed = _seed(run, names)
+    if isinstance(aid, Published):
+        item = case.plan.find(exchange.name, Disclosure.NOISED, Step.UP)
+        what, answers = "each client's own gradient, as published", _shown(run, aid, seed, firsts)
+    else:
+        item = case.plan.find(exchange.name, Disclosure.SUM, Step.UP)
+        clear = find(case.policy.chain(Disclosure.SUM), "unsafe_clear") is not None
+        what = "each client's own answer, in clear" if clear else "the sum of all others' answers"
+        answers = _summed(run, aid, seed, firsts, item if not clear else None)
+    return Answers(payload_of(item, case.policy), what, np.concatenate(rows), tuple(answers))
+
+
+def _summed(
+    run: Replayed, aid: Help, seed: int, firsts: Mapping[str, int], item: Item | None
+) -> list[Answer]:
+    """Return the answers of `generator_sums`; without an item each as it is, in clear."""
     answers: list[Answer] = []
-    for place, reader in enumerate(names):
+    for place, reader in enumerate(firsts):
         turn = Turn(seed=seed, step=0, reader=place)
-        said = {n: _again(n, run.sites[n], aid, turn, firsts[n]) for n in names if n != reader}
+        said = {n: _again(n, run.sites[n], aid, turn, firsts[n]) for n in firsts if n != reader}
         total = np.sum([one.raw for one in said.values()], axis=0)
         for one in said.values():
-            seen = _noised(one.raw if clear else total, item, 1 if clear else len(said))
+            seen = one.raw if item is None else noised(total, item, len(said), _step(item))
             answers.append(Answer(**{**vars(one), "seen": seen}))
-    what = "each client's own answer, in clear" if clear else "the sum of all others' answers"
-    return Answers(payload_of(item, case.policy), what, np.concatenate(rows), tuple(answers))
+    return answers
+
+
+def _shown(run: Replayed, aid: Published, seed: int, firsts: Mapping[str, int]) -> list[Answer]:
+    """Return the answers of `published`: every client's gradient of every other one's fGen."""
+    import torch
+
+    from algorithms._shared.neighbours.generator import draw
+
+    before = {name: (run.sites[name].memory, run.sites[name].draws) for name in firsts}
+    answers: list[Answer] = []
+    try:
+        shown = {}
+        for name in firsts:
+            run.sites[name].memory, run.sites[name].draws = {}, {}
+            shown[name] = aid.shown_of(run.sites[name], seed)
+        given = everybody(seed, 0, list(shown.values()))
+        weights = torch.from_numpy(aid.initial(seed))
+        for name, first in firsts.items():
+            site = run.sites[name]
+            for told in aid.answers(site, given):
+                drawn = draw(aid.sizes, weights, torch.from_numpy(told.entered))
+                if len(told.entered):
+                    facts = told.own, told.allowed, first, told.slope
+                    answers.append(_answer(name, site, aid.sizes, drawn, *facts))
+    finally:
+        for name, (memory, draws) in before.items():
+            run.sites[name].memory, run.sites[name].draws = memory, draws
+    return answers
 
 
 def _seed(run: Replayed, names: tuple[str, ...]) -> int:
@@ -93,7 +144,7 @@ def _seed(run: Replayed, names: tuple[str, ...]) -> int:
     steps = run.form.round(run.prepared.first_state(), Cohort(names))
     (turn,) = next(steps).handed
     steps.close()
-    if not isinstance(turn, Turn):
+    if not isinstance(turn, Turn | Look):
         raise UsageError("The generators' steps are not what a run begins with.")
     return turn.seed
 
@@ -110,7 +161,7 @@ def _again(name: str, site: Site, aid: Help, turn: Turn, first: int) -> Answer:
     """Let a client answer once more; every turn before this one it dealt its nodes, too."""
     import torch
 
-    from algorithms._shared.neighbours.cross import dealt, dense, entered
+    from algorithms._shared.neighbours.cross import dealt, entered
     from algorithms._shared.neighbours.generator import draw
 
     sizes, weights, kept = aid.sizes, aid.initial(turn.seed), (site.memory, site.draws)
@@ -124,22 +175,63 @@ def _again(name: str, site: Site, aid: Help, turn: Turn, first: int) -> Answer:
         site.memory, site.draws = kept
     codes = entered(sizes, (turn.seed, turn.step, turn.reader), aid.codes)
     drawn = draw(sizes, torch.from_numpy(weights), codes)
-    rows = drawn.rows.flatten(0, 1).numpy().astype(np.float64)
-    hidden = drawn.hidden.flatten(0, 1).numpy().astype(np.float64)
-    away = torch.cdist(drawn.rows.flatten(0, 1), dense(site.data, own)).numpy()
-    away[np.repeat(np.arange(aid.codes), sizes.draws)[:, None] != pool[None, :]] = np.inf
+    allowed = np.repeat(np.arange(aid.codes), sizes.draws)[:, None] == pool[None, :]
+    return _answer(name, site, sizes, drawn, own, allowed, first, slope)
+
+
+def _answer(
+    name: str,
+    site: Site,
+    sizes: Sizes,
+    drawn: Drawn,
+    own: Indices,
+    allowed: Allowed,
+    first: int,
+    slope: Array,
+) -> Answer:
+    """Return one answer with what is known of it, and which record each row was held against.
+
+    Args:
+        name: whose.
+        site: of that client.
+        sizes: fGen's.
+        drawn: what fGen drew, flattened in here.
+        own: the client's nodes that rows were held against.
+        allowed: bool (B, n), which of them each row.
+        first: number of the first of them among all candidates.
+        slope: the whole gradient, (P,).
+    """
+    import torch
+
+    from algorithms._shared.neighbours.cross import dense
+
+    rows, hidden = (part.flatten(0, 1) for part in (drawn.rows, drawn.hidden))
+    away = torch.cdist(rows, dense(site.data, own)).numpy()
+    away[~allowed] = np.inf
     matched = np.where(np.isfinite(away).any(axis=1), first + away.argmin(axis=1), -1)
     last = slope[-(sizes.hidden + 1) * sizes.features :].reshape(sizes.hidden + 1, -1)
-    ones = np.ones((len(hidden), 1))
-    return Answer(name, np.hstack([hidden, ones]), rows, matched.astype(np.int64), last, last)
+    last = last.astype(np.float64)
+    entering = np.hstack([hidden.numpy().astype(np.float64), np.ones((len(hidden), 1))])
+    rows_ = rows.numpy().astype(np.float64)
+    return Answer(name, entering, rows_, matched.astype(np.int64), last, last)
 
 
-def _noised(part: Array, item: Item, shares: int) -> Array:
-    """Return a part of a message or sum under as much noise as the run's, drawn anew."""
+def _step(item: Item) -> float:
+    return float(next(f.step for m in item.messages for f in m.fields))
+
+
+def noised(part: Array, item: Item, shares: int, step: float) -> Array:
+    """Return a part of a message or sum under as much noise as the run's, drawn anew.
+
+    Args:
+        part: of what was said, rounded or not.
+        item: of the plan.
+        shares: how many clients' noise there is.
+        step: of the grid on which the part stands.
+    """
     if item.noise is None:
         return part
     law = sampler(SAMPLERS[item.noise.mechanism], float(item.noise.sigma))
-    step = float(next(f.step for m in item.messages for f in m.fields))
     noise = sum(law.sample(Stream(entropy(32)), part.size) for _ in range(shares))
     found: Array = part + step * np.asarray(noise, dtype=np.float64).reshape(part.shape)
     return found
