@@ -34,6 +34,7 @@ from secure_fgl.data import (
     shape_of,
     spec_of,
 )
+from secure_fgl.data.features import check_scaling
 from secure_fgl.data.kinds import build_task, data_plan, model_name
 from secure_fgl.defaults import check_optimiser, settled
 from secure_fgl.errors import PlanDrift, UsageError, usage
@@ -141,8 +142,7 @@ class Federation:
     def build(self) -> tuple[Task, Algorithm[Any]]:
         """Return the task and the algorithm, without evaluation; raises UsageError."""
         with self.plugins.in_use():
-            task, algorithm, _ = self._built()
-        return task, algorithm
+            return self._built()[:2]
 
     def _built(self) -> tuple[Task, Algorithm[Any], ModelConfig]:
         """Return them and the model's settings with all defaults."""
@@ -183,9 +183,9 @@ class Federation:
         return find_scheme(SCHEMES[wanted]) if wanted else None
 
     def _check_training(self, task: Task, algorithm: Algorithm[Any]) -> None:
-        """Raise NotAdmitted where private training would promise more than it can hold."""
-        training = self.policy.training
-        if training is None:
+        """Raise NotAdmitted where hiding single records would promise more than it can hold."""
+        check_scaling(self._given.data.features, self.policy)
+        if (training := self.policy.training) is None:
             return
         if algorithm.gradients > training.steps:
             raise NotAdmitted(
