@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from audits.accounting import models as m
 from audits.accounting.coverage import unread
+from audits.accounting.spending import budget_facts
 from audits.evidence.drift import Yardstick
 from audits.evidence.steps import Case
 from protocols.errors import EvidenceError, PolicyError
@@ -182,3 +183,27 @@ def counted_reasons(scored: Scored) -> Iterator[str]:
             yield f"{what} epsilon {m.rounded_up(value)}, above {goal}"
     if scored.bare:
         yield f"{sorted(scored.bare)[0]} sent them without noise, or its ledger is unread"
+    if scored.plan.unit == "node":  # that of graphs is training's too, and looked at there
+        yield from _budgets(scored)
+
+
+def _budgets(scored: Scored) -> Iterator[str]:
+    """Yield which clients' budgets do not hold what the run comes to (O20)."""
+    unit, cap = scored.plan.unit, scored.case.policy.budgets.get(scored.plan.unit)
+    if cap is None:  # no such noise is asked for, as is said of the plan
+        return
+    at_cap = scored.plan.model_copy(update={"delta": repr(cap.delta)})
+    least = counted_epsilon(at_cap, len(scored.case.plan.clients)) * (1.0 - _TOLERANCE)
+    for client in sorted(name for name, spent in scored.spent.items() if spent):
+        found = None
+        for entry in scored.case.ledger_index.entries.get(client, ()):
+            if entry["kind"] == "release" and entry["item"] in scored.items:
+                break
+            if entry["kind"] == "budget" and entry.get("unit") == unit:
+                found = budget_facts(entry, cap, unit).epsilon.as_float()
+        if found is None:
+            yield f"{client} noised before a budget for its {unit}s was reserved (O20)"
+        elif found > float(m.rounded_up(cap.epsilon)):
+            yield f"the budget of {client} for single {unit}s is exceeded (O20)"
+        elif found < least:
+            yield f"{client} reserved less for its {unit}s than the run comes to (O20)"

@@ -165,6 +165,23 @@ def test_noise_without_a_reserved_budget_is_found(noised: Toy) -> None:
     finds("budget", f"{GONE} reserved its budget 0 times", forged)
 
 
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (setting(GONE, {"kind": "budget"}, epsilon="0.5"), "reserved less for its nodes than"),
+        (setting(GONE, {"kind": "budget"}, epsilon="8.1"), "for single nodes is exceeded"),
+        (setting(GONE, {"kind": "budget"}, delta="0.01"), "for single nodes is exceeded"),
+        (drop(GONE, kind="budget"), "noised before a budget for its nodes was reserved"),
+    ],
+)
+def test_a_budget_that_does_not_hold_the_noise_on_rows_falsifies_the_claim(
+    noised: Toy, change: Change, why: str
+) -> None:
+    assert not account(noised.view()).reasons
+    found = account(rewrite(noised, noised.view(reports=False), change))
+    assert found.verdict == "FALSIFIED" and any(why in reason for reason in found.reasons)
+
+
 def test_a10_tries_the_noise_on_rows_and_its_code(noised: Toy) -> None:
     found = attack_only(Material(Case(noised.view())), ["A10"])
     rows = [row for row in found.rows if row.payload == "P13"]
