@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 
 from protocols.disclosures.row_sum import sums
+from protocols.disclosures.row_sum.protocol.wire import MOST
+from protocols.errors import PolicyError
+from protocols.plan.noise import CountPlan
+from protocols.privacy.row_noise import plan_row_noise
 from tests.protocols.rowed import CLIP, FEATURES, row_round
-from tests.protocols.test_row_noise import noisy
+from tests.protocols.test_row_noise import noise, noisy
 
 REAL = sums.NoisedRows.row
 
@@ -43,3 +47,25 @@ def test_the_control_that_records_it_tells_the_two_apart(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(sums.NoisedRows, "row", telling)
     assert recorded(LONG) != recorded(ZEROS)
+
+
+FINE = (1 << 19) - 1
+"""Levels of the finest grid that a chain may have."""
+
+
+def cut_off(counted: CountPlan, clients: int) -> float:
+    """Return which part of the noise on a row does not fit into a client's share of a word."""
+    most = MOST // clients
+    made = sums.NoisedRows(CLIP, 20, counted, most, bytes(32))
+    return float(np.mean(np.abs(made.row([np.zeros(4096)])[0]) == most))
+
+
+def test_o19_no_noise_is_planned_that_words_of_all_clients_have_no_room_for() -> None:
+    few = plan_row_noise(noise(epsilon=1.0), FINE, 4096, 6)
+    assert cut_off(few, 6) == 0.0
+    assert cut_off(few, 1000) > 0.5  # the control: the same noise, and rows that are no sums
+    with pytest.raises(PolicyError, match="reaches epsilon 1") as error:
+        plan_row_noise(noise(epsilon=1.0), FINE, 4096, 1000)
+    assert "words that so many clients share" in error.value.why
+    coarser = plan_row_noise(noise(epsilon=1.0), FINE >> 8, 4096, 1000)
+    assert float(coarser.scale) * (FINE >> 8) * 8 <= MOST // 1000
