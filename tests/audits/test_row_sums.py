@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from audits.accounting.account import account
+from audits.accounting.account import account, account_of
 from audits.attacks import Material
-from audits.evidence.steps import Case
+from audits.evidence.steps import Case, Verification
 from audits.evidence.verify import verify
 from audits.report.build import build_report
 from protocols.evidence.ledger import Entry
@@ -140,7 +140,7 @@ def test_a_run_of_noised_rows_verifies_and_its_account_is_of_nodes(noised: Toy) 
     assert (nodes.recorded.unit, nodes.fields, nodes.items) == ("node", 5, ("link.up.ROW_SUM",))
     assert 7.9 < float(nodes.recorded.value) <= 8.0
     report = build_report(noised.view())
-    assert any(one.unit == "one node's features" and one.borne_out for one in report.accounts)
+    assert any(one.unit == "one node's features" and one.borne_out for one in report.accounting)
     (known,) = [line.answer for line in report.verdict_strip if "singled out" in line.question]
     assert "clients read noised sums of a few others' records" in known
 
@@ -191,3 +191,12 @@ def test_a10_tries_the_noise_on_rows_and_its_code(noised: Toy) -> None:
     assert verdicts["code of rows: on the grid, within the sensitivity"] == "PASS"
     (claim,) = [one for one in found.claims if one.unit == "node"]
     assert claim.status != "falsified" and "5 rows that one node enters" in claim.text
+
+
+def test_a_plan_without_the_noise_on_rows_falsifies_the_claim(noised: Toy) -> None:
+    case = Case(noised.view())
+    bare = tuple(item.model_copy(update={"counted": None}) for item in case.plan.items)
+    case.__dict__["plan"] = case.plan.model_copy(update={"items": bare})
+    found = account_of(case, Verification(()))
+    assert found.verdict == "FALSIFIED" and found.counted == ()
+    assert any("noise on rows is not what the policy" in reason for reason in found.reasons)

@@ -80,8 +80,9 @@ def moved(term: np.ndarray, rows: int) -> int:
     counted, apart = plan_row_noise(noise(), LEVELS, 100, 6), 0
     with_it, without = (NoisedRows(CLIP, BITS, counted, MOST, bytes(32)) for _ in range(2))
     other = np.array([0.3, -0.4, 1.1])
-    for _ in range(rows):  # one key, so what differs is not the noise
-        off = with_it.row([other, term])[0] - without.row([other, np.zeros(FEATURES)])[0]
+    for row in range(rows):  # one key, so what differs is not the noise
+        tag, none = bytes([row]), np.zeros(FEATURES)
+        off = with_it.row(tag, [other, term])[0] - without.row(tag, [other, none])[0]
         apart += int(off @ off)
     return apart
 
@@ -101,8 +102,8 @@ def scores(counted: Any, rows: int, runs: int, *, present: bool, key: int = 1) -
     term = np.array([CLIP, 0.0, 0.0])
     given = [term if present else np.zeros(FEATURES)]
     reading = on_grid(term, CLIP, LEVELS)
-    return np.array([sum(made.row(given)[0] @ reading for _ in range(rows)) for _ in range(runs)],
-                    dtype=float)  # fmt: skip
+    tags = [[bytes([row, run // 256, run % 256]) for row in range(rows)] for run in range(runs)]
+    return np.array([sum(made.row(tag, given)[0] @ reading for tag in one) for one in tags], float)
 
 
 def proved(counted: Any, rows: int, runs: int = 600) -> float:
@@ -122,9 +123,18 @@ def test_no_more_is_proved_of_a_nodes_rows_than_is_claimed_and_the_controls_fall
     assert proved(counted, 3) > 4.0  # noise left out
 
 
-def bare_row(self: NoisedRows, terms: Any) -> Any:
+def bare_row(self: NoisedRows, tag: bytes, terms: Any) -> Any:
     total = np.sum([on_grid(term, self._clip, self._levels) for term in terms], axis=0)
     return total, False
+
+
+def test_no_two_rows_have_one_noise_and_a_row_is_the_same_release_again() -> None:
+    counted = plan_row_noise(noise(), LEVELS, 100, 6)
+    terms = [np.zeros(FEATURES)]
+    first, again = (NoisedRows(CLIP, BITS, counted, MOST, bytes(32)) for _ in range(2))
+    one, two = (first.row(tag, terms)[0] for tag in (b"a", b"b"))
+    assert not np.array_equal(one, two)
+    assert np.array_equal(again.row(b"b", terms)[0], two)  # put back, and asked in another order
 
 
 # --- what is told -------------------------------------------------------------------------------

@@ -41,9 +41,9 @@ def test_no_ledger_tells_whether_a_nodes_features_were_clipped() -> None:
 
 
 def test_the_control_that_records_it_tells_the_two_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    def telling(self: Any, terms: Any) -> Any:
+    def telling(self: Any, tag: bytes, terms: Any) -> Any:
         cut = any(np.linalg.norm(term) > self._clip for term in terms)
-        return REAL(self, terms)[0], cut
+        return REAL(self, tag, terms)[0], cut
 
     monkeypatch.setattr(sums.NoisedRows, "row", telling)
     assert recorded(LONG) != recorded(ZEROS)
@@ -57,7 +57,7 @@ def cut_off(counted: CountPlan, clients: int) -> float:
     """Return which part of the noise on a row does not fit into a client's share of a word."""
     most = MOST // clients
     made = sums.NoisedRows(CLIP, 20, counted, most, bytes(32))
-    return float(np.mean(np.abs(made.row([np.zeros(4096)])[0]) == most))
+    return float(np.mean(np.abs(made.row(b"", [np.zeros(4096)])[0]) == most))
 
 
 def test_o19_no_noise_is_planned_that_words_of_all_clients_have_no_room_for() -> None:

@@ -184,8 +184,12 @@ def _rows(noise: CountPlan, case: Case, rng: np.random.Generator) -> Iterator[Ch
     for given in _inputs(_ENTRIES, rng):
         made = [NoisedRows(clip, bits, noise, high, key) for _ in range(2)]
         zeros, apart = np.zeros(_ENTRIES), 0
-        for _ in range(min(noise.fields, _ROWS)):
-            off = made[0].row([given, zeros])[0] - made[1].row([zeros, zeros])[0]
+        for row in range(min(noise.fields, _ROWS)):
+            with_it, without = (
+                one.row(bytes([row]), [own, zeros])[0]
+                for one, own in zip(made, (given, zeros), strict=True)
+            )
+            off = with_it - without
             apart += int(off @ off)
         squares.append(apart)
     found, most = np.array(squares), min(noise.fields, _ROWS) * levels**2
@@ -196,7 +200,7 @@ def _rows(noise: CountPlan, case: Case, rng: np.random.Generator) -> Iterator[Ch
         float(np.mean((9 * found > most)[4 * found > most])),
         0.0,
     )
-    drawn = NoisedRows(clip, bits, noise, high, key).row([np.zeros(_VALUES)])[0]
+    drawn = NoisedRows(clip, bits, noise, high, key).row(b"door", [np.zeros(_VALUES)])[0]
     yield Check(
         "door",
         "noise of the planned width is added",

@@ -87,7 +87,7 @@ def _noised(
     @cache
     def made(row: bytes, adder: str) -> Array:
         entering = [terms[node] for node in sorted(offers[adder].nodes[row])]
-        return maker.row(entering)[0] * step
+        return maker.row(row + adder.encode(), entering)[0] * step
 
     return made
 
