@@ -67,6 +67,7 @@ _SAID = {
             "edges are given, and with them which rows are told, who adds to them and how many "
             "terms they have",
             "a node enters no more rows than planned, to which its client held the matcher",
+            "a term is made of one node's features alone, as the algorithm's file says",
         ),
     ),
 }
