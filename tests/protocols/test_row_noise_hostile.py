@@ -12,7 +12,7 @@ from protocols.disclosures.row_sum.protocol.wire import MOST
 from protocols.errors import PolicyError
 from protocols.plan.noise import CountPlan
 from protocols.privacy.row_noise import plan_row_noise
-from tests.protocols.rowed import CLIP, FEATURES, row_round
+from tests.protocols.rowed import CLIP, FEATURES, row_plan, row_policy, row_round
 from tests.protocols.test_row_noise import noise, noisy
 
 REAL = sums.NoisedRows.row
@@ -69,3 +69,10 @@ def test_o19_no_noise_is_planned_that_words_of_all_clients_have_no_room_for() ->
     assert "words that so many clients share" in error.value.why
     coarser = plan_row_noise(noise(epsilon=1.0), FINE >> 8, 4096, 1000)
     assert float(coarser.scale) * (FINE >> 8) * 8 <= MOST // 1000
+
+
+def test_a_plan_of_noised_rows_promises_no_floor_that_nobody_holds() -> None:
+    plan, bare = row_plan(row_policy(noise=noise())), row_plan(row_policy())
+    assert any("colluders are counted on top" in text for text in bare.warnings)
+    assert not any("colluders are counted on top" in text for text in plan.warnings)
+    assert any("no number of colluders changes that" in text for text in plan.warnings)
