@@ -95,7 +95,7 @@ class Scored:
             self.target = float(plan.epsilon)
             good = 0 < float(plan.delta) < 1 and 0 < self.target < math.inf
             self.planned = self.epsilon(plan.releases)
-        except (ValueError, PolicyError):
+        except (ValueError, OverflowError, PolicyError):
             good = False
         if not good:
             raise EvidenceError("plan", "its noise on counts cannot be counted with")

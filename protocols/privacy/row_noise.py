@@ -25,7 +25,7 @@ from functools import lru_cache
 from crypto.noise import MAX_SCALE
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.row_sum.guards import RowNoise, Rows
-from protocols.disclosures.row_sum.protocol.wire import MOST
+from protocols.disclosures.row_sum.protocol.wire import MOST, WIDTH
 from protocols.errors import NotInPlan, PolicyError
 from protocols.plan.noise import CountPlan
 from protocols.plan.plan import Plan
@@ -83,7 +83,7 @@ def plan_row_noise(guard: RowNoise, levels: int, entries: int, clients: int) -> 
         return counted_epsilon(at(scale), clients) <= guard.epsilon
 
     # One client's words have room for so much: beyond it noise would be cut, and rows be no sums.
-    high = min(MAX_SCALE, MOST // clients / _ROOM) / levels
+    high = min(MAX_SCALE, MOST // max(clients, 1) / _ROOM) / levels
     if not fits(high):
         raise PolicyError(
             f"No noise on rows reaches epsilon {guard.epsilon:g} and delta {guard.delta:g}.",
@@ -112,8 +112,9 @@ def check_row_noise(plan: Plan, policy: PrivacyPolicy) -> None:
     for item in plan.items:
         if item.disclosure is not Disclosure.ROW_SUM:
             continue
-        width = item.messages[0].fields[0].shape[-1] if item.step is Step.UP else 0
-        if item.counted != (wanted(policy, width, len(plan.clients)) if width else None):
+        width = min(item.dims.get(WIDTH, 0), MOST)  # a plan is a file: sizes may be anything
+        asked = wanted(policy, width, len(plan.clients)) if item.step is Step.UP else None
+        if item.counted != asked:
             raise NotInPlan(
                 f"{item.id}: the plan's noise on rows is not what the policy's target needs.",
                 why="its scale, target or number of rows a node is another one",

@@ -12,6 +12,7 @@ from audits.attacks import Material
 from audits.evidence.steps import Case, Verification
 from audits.evidence.verify import verify
 from audits.report.build import build_report
+from protocols.errors import EvidenceError
 from protocols.evidence.ledger import Entry
 from protocols.forms import Algorithm
 from tests.audits.attacks.made_up import attack_only
@@ -200,3 +201,19 @@ def test_a_plan_without_the_noise_on_rows_falsifies_the_claim(noised: Toy) -> No
     found = account_of(case, Verification(()))
     assert found.verdict == "FALSIFIED" and found.counted == ()
     assert any("noise on rows is not what the policy" in reason for reason in found.reasons)
+
+
+@pytest.mark.parametrize("name", ["fields", "entries", "releases"])
+def test_a_plan_whose_numbers_are_too_large_to_count_with_is_said_to_be_so(
+    noised: Toy, name: str
+) -> None:
+    case = Case(noised.view())
+    items = tuple(
+        item.model_copy(update={"counted": item.counted.model_copy(update={name: 10**400})})
+        if item.counted is not None
+        else item
+        for item in case.plan.items
+    )
+    case.__dict__["plan"] = case.plan.model_copy(update={"items": items})
+    with pytest.raises(EvidenceError, match="cannot be counted with"):
+        account_of(case, Verification(()))

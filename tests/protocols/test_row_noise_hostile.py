@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,14 @@ import pytest
 
 from protocols.disclosures.row_sum import sums
 from protocols.disclosures.row_sum.protocol.wire import MOST
-from protocols.errors import PolicyError
+from protocols.errors import NotInPlan, PolicyError
 from protocols.plan.noise import CountPlan
-from protocols.privacy.row_noise import plan_row_noise
+from protocols.policy.policy import PrivacyPolicy
+from protocols.privacy.row_noise import check_row_noise, plan_row_noise
 from tests.protocols.rowed import CLIP, FEATURES, row_plan, row_policy, row_round
 from tests.protocols.test_row_noise import noise, noisy
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 REAL = sums.NoisedRows.row
 
 
@@ -76,3 +79,37 @@ def test_a_plan_of_noised_rows_promises_no_floor_that_nobody_holds() -> None:
     assert any("colluders are counted on top" in text for text in bare.warnings)
     assert not any("colluders are counted on top" in text for text in plan.warnings)
     assert any("no number of colluders changes that" in text for text in plan.warnings)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dims": {}},
+        {"dims": {"row_width": 10**400}},
+        {"dims": {"row_width": -1}},
+        {"counted": None},
+    ],
+)
+def test_a_plan_of_any_sizes_is_refused_and_breaks_nothing(change: Any) -> None:
+    """A plan is a file of whoever wrote it: an audit reads it, too."""
+    policy = row_policy(noise=noise())
+    plan = row_plan(policy)
+    check_row_noise(plan, policy)
+    (item,) = [one for one in plan.items if one.counted is not None]
+    bare = item.model_copy(update={"messages": (), **change})
+    others = tuple(one for one in plan.items if one is not item)
+    with pytest.raises(NotInPlan, match="noise on rows is not what"):
+        check_row_noise(plan.model_copy(update={"items": (*others, bare)}), policy)
+    with pytest.raises(PolicyError):
+        check_row_noise(plan.model_copy(update={"clients": ()}), policy)
+
+
+def test_rows_in_clear_have_no_noise_and_need_none() -> None:
+    policy = PrivacyPolicy.load(EXAMPLES / "rows_published_policy.yaml")
+    plan = row_plan(row_policy())
+    (item,) = [one for one in plan.items if one.id == "link.up.ROW_SUM"]
+    (message,) = item.messages
+    number = message.fields[0].model_copy(update={"shape": ()})  # as FedGCN's `Block` begins
+    clear = message.model_copy(update={"fields": (number, *message.fields)})
+    bare = item.model_copy(update={"messages": (clear,), "dims": {}})
+    check_row_noise(plan.model_copy(update={"items": (bare,)}), policy)

@@ -15,7 +15,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.row_sum.guards import Rows
 from protocols.disclosures.row_sum.protocol.assignment import entered
 from protocols.disclosures.row_sum.protocol.client import ClientRows
-from protocols.disclosures.row_sum.protocol.wire import MOST, RowRun, cut_slots
+from protocols.disclosures.row_sum.protocol.wire import MOST, WIDTH, RowRun, cut_slots
 from protocols.disclosures.row_sum.sums import ExactRows, NoisedRows, RowMaker
 from protocols.errors import BadEnvelope, LocalProtocolError, UnfitMessage
 from protocols.messages import Message
@@ -30,9 +30,6 @@ from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
 __all__ = ["WIDTH", "RowSide", "held", "needed_run", "row_run_of", "rows_guard"]
-
-WIDTH = "row_width"
-"""The plan item's size that says how many integers a row has."""
 
 
 def rows_guard(policy: PrivacyPolicy) -> Rows | None:
