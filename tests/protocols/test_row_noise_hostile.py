@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from protocols.disclosures.row_sum import sums
 from protocols.disclosures.row_sum.protocol.wire import MOST
+from protocols.disclosures.row_sum.run import _kept, _term
 from protocols.errors import NotInPlan, PolicyError
 from protocols.plan.noise import CountPlan
 from protocols.policy.policy import PrivacyPolicy
@@ -113,3 +115,12 @@ def test_rows_in_clear_have_no_noise_and_need_none() -> None:
     clear = message.model_copy(update={"fields": (number, *message.fields)})
     bare = item.model_copy(update={"messages": (clear,), "dims": {}})
     check_row_noise(plan.model_copy(update={"items": (bare,)}), policy)
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "lil"])
+def test_a_nodes_term_is_its_own_row_however_a_plug_in_stores_it(form: str) -> None:
+    """By columns, one node's features moved every term, and the noise is for one a row."""
+    held = sp.random_array((5, 7), density=0.6, rng=np.random.default_rng(1))
+    kept = _kept(held.asformat(form), dense=False)
+    for node in range(5):
+        assert np.array_equal(_term(kept, node, 7), held.toarray()[node])

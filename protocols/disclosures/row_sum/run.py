@@ -235,7 +235,8 @@ class RowSide(Mute):
 def _kept(terms: Any, dense: bool) -> dict[str, NDArray[Any]]:
     if dense:
         return {"dense": np.asarray(terms, dtype=np.float64)}
-    return {name: np.asarray(getattr(terms, name)) for name in ("data", "indices", "indptr")}
+    rows = terms.tocsr()  # stored by columns, a node's term would be made of others' features
+    return {name: np.asarray(getattr(rows, name)) for name in ("data", "indices", "indptr")}
 
 
 def _term(terms: Mapping[str, NDArray[Any]], node: int, width: int) -> NDArray[np.float64]:
