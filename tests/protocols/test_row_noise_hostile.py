@@ -87,6 +87,7 @@ def test_a_plan_of_noised_rows_promises_no_floor_that_nobody_holds() -> None:
     "change",
     [
         {"dims": {}},
+        {"dims": {}, "counted": None},
         {"dims": {"row_width": 10**400}},
         {"dims": {"row_width": -1}},
         {"counted": None},
