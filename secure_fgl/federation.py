@@ -33,6 +33,7 @@ from secure_fgl.data import (
     shape_of,
     spec_of,
 )
+from secure_fgl.data.features import check_scaling
 from secure_fgl.data.kinds import build_task, data_plan, model_name
 from secure_fgl.defaults import check_optimiser, check_training, settled
 from secure_fgl.errors import PlanDrift, UsageError, usage
@@ -156,8 +157,7 @@ class Federation:
     def build(self) -> tuple[Task, Algorithm[Any]]:
         """Return the task and the algorithm, without evaluation; raises UsageError."""
         with self.plugins.in_use():
-            task, algorithm, _ = self._built()
-        return task, algorithm
+            return self._built()[:2]
 
     def _built(self) -> tuple[Task, Algorithm[Any], ModelConfig]:
         """Return them and the model's settings with all defaults."""
@@ -207,6 +207,7 @@ class Federation:
         place, said = self._given.data.partition, self.config.evaluation
         with self.plugins.in_use():
             (task, algorithm, _), told = self._built(), remarks(place.name, place.options)
+        check_scaling(self._given.data.features, self.policy)
         check_training(algorithm, task, self.policy)
         return make_plan(
             evaluated(algorithm, task, at=said.at, told=said.told),

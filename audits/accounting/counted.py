@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from audits.accounting import models as m
 from audits.accounting.coverage import unread
+from audits.accounting.spending import budget_facts
 from audits.evidence.steps import Case
 from protocols.errors import EvidenceError, PolicyError
 from protocols.plan.noise import CountPlan
@@ -64,6 +65,7 @@ _SAID = {
             "edges are given, and with them which rows are told, who adds to them and how many "
             "terms they have",
             "a node enters no more rows than planned, to which its client held the matcher",
+            "a term is made of one node's features alone, as the algorithm's file says",
         ),
     ),
 }
@@ -91,7 +93,7 @@ class Scored:
             self.target = float(plan.epsilon)
             good = 0 < float(plan.delta) < 1 and 0 < self.target < math.inf
             self.planned = self.epsilon(plan.releases)
-        except (ValueError, PolicyError):
+        except (ValueError, OverflowError, PolicyError):
             good = False
         if not good:
             raise EvidenceError("plan", "its noise on counts cannot be counted with")
@@ -180,3 +182,27 @@ def counted_reasons(scored: Scored) -> Iterator[str]:
             yield f"{what} epsilon {m.rounded_up(value)}, above {goal}"
     if scored.bare:
         yield f"{sorted(scored.bare)[0]} sent them without noise, or its ledger is unread"
+    if scored.plan.unit == "node":  # that of graphs is training's too, and looked at there
+        yield from _budgets(scored)
+
+
+def _budgets(scored: Scored) -> Iterator[str]:
+    """Yield which clients' budgets do not hold what the run comes to (O20)."""
+    unit, cap = scored.plan.unit, scored.case.policy.budgets.get(scored.plan.unit)
+    if cap is None:  # no such noise is asked for, as is said of the plan
+        return
+    at_cap = scored.plan.model_copy(update={"delta": repr(cap.delta)})
+    least = counted_epsilon(at_cap, len(scored.case.plan.clients)) * (1.0 - _TOLERANCE)
+    for client in sorted(name for name, spent in scored.spent.items() if spent):
+        found = None
+        for entry in scored.case.ledger_index.entries.get(client, ()):
+            if entry["kind"] == "release" and entry["item"] in scored.items:
+                break
+            if entry["kind"] == "budget" and entry.get("unit") == unit:
+                found = budget_facts(entry, cap, unit).epsilon.as_float()
+        if found is None:
+            yield f"{client} noised before a budget for its {unit}s was reserved (O20)"
+        elif found > float(m.rounded_up(cap.epsilon)):
+            yield f"the budget of {client} for single {unit}s is exceeded (O20)"
+        elif found < least:
+            yield f"{client} reserved less for its {unit}s than the run comes to (O20)"

@@ -25,6 +25,7 @@ from functools import lru_cache
 from crypto.noise import MAX_SCALE
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.row_sum.guards import RowNoise, Rows
+from protocols.disclosures.row_sum.protocol.wire import MOST, WIDTH
 from protocols.errors import NotInPlan, PolicyError
 from protocols.plan.noise import CountPlan
 from protocols.plan.plan import Plan
@@ -36,6 +37,9 @@ from protocols.privacy.accounting import MIN_LOCAL_SCALE
 from protocols.privacy.record_noise import counted_epsilon, smallest
 
 __all__ = ["check_row_noise", "plan_row_noise", "row_noise", "sensitivity", "wanted"]
+
+_ROOM = 8
+"""Standard deviations of one client's noise that its share of a word holds at least (O19)."""
 
 
 def row_noise(policy: PrivacyPolicy) -> RowNoise | None:
@@ -78,13 +82,16 @@ def plan_row_noise(guard: RowNoise, levels: int, entries: int, clients: int) -> 
     def fits(scale: float) -> bool:
         return counted_epsilon(at(scale), clients) <= guard.epsilon
 
-    if not fits(MAX_SCALE / levels):
+    # One client's words have room for so much: beyond it noise would be cut, and rows be no sums.
+    high = min(MAX_SCALE, MOST // max(clients, 1) / _ROOM) / levels
+    if not fits(high):
         raise PolicyError(
             f"No noise on rows reaches epsilon {guard.epsilon:g} and delta {guard.delta:g}.",
-            why="the grid is too fine for the sampler, or a node enters too many rows",
+            why="the grid is too fine for the sampler or for words that so many clients share, or "
+            "a node enters too many rows (O19)",
             fix="take fewer bits of quantise, fewer releases of row_noise, or a larger epsilon",
         )
-    return at(smallest(fits, MIN_LOCAL_SCALE / levels, MAX_SCALE / levels))
+    return at(smallest(fits, MIN_LOCAL_SCALE / levels, high))
 
 
 def wanted(policy: PrivacyPolicy, width: int, clients: int) -> CountPlan | None:
@@ -105,9 +112,9 @@ def check_row_noise(plan: Plan, policy: PrivacyPolicy) -> None:
     for item in plan.items:
         if item.disclosure is not Disclosure.ROW_SUM:
             continue
-        noised = item.step is Step.UP and row_noise(policy) is not None
-        width = item.messages[0].fields[0].shape[-1] if noised else 0
-        if item.counted != (wanted(policy, width, len(plan.clients)) if width else None):
+        width = min(item.dims.get(WIDTH, 0), MOST)  # a plan is a file: sizes may be anything
+        asked = wanted(policy, width, len(plan.clients)) if item.step is Step.UP else None
+        if item.counted != asked:
             raise NotInPlan(
                 f"{item.id}: the plan's noise on rows is not what the policy's target needs.",
                 why="its scale, target or number of rows a node is another one",

@@ -7,7 +7,8 @@
               records, whatever part they are in; a column that is the same everywhere becomes 0
 
 Nothing leaves a site for it. Rows of `row` and `l2` depend on one record; `standard` on all records
-of one site, so two sites scale the same value differently, and a table is no longer sparse.
+of one site, so two sites scale the same value differently, and a table is no longer sparse. Where a
+policy hides single records `standard` is refused: one record would move what is said of all others.
 """
 
 from __future__ import annotations
@@ -19,13 +20,27 @@ from typing import Any, Literal, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from protocols.errors import NotAdmitted
+from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.data.records import ClientGraph, ClientGraphs, Dataset, Features, Part, Ratings
 
-__all__ = ["Scaling", "rescaled", "scaled", "scaled_part", "statistics"]
+__all__ = ["Scaling", "check_scaling", "rescaled", "scaled", "scaled_part", "statistics"]
 
 Scaling = Literal["raw", "row", "l2", "standard"]
 Records = TypeVar("Records", bound=Dataset)
 _Fitted = Callable[[Features], Features]
+
+
+def check_scaling(how: Scaling, policy: PrivacyPolicy) -> None:
+    """Raise NotAdmitted where a policy hides single records, and one record scales all others."""
+    units = sorted(set(policy.budgets) - {"client"})
+    if how == "standard" and units:
+        raise NotAdmitted(
+            f"Policy {policy.name!r} hides every single {units[0]}, and data.features: standard "
+            "scales each record by all records of its site.",
+            why="one of them moves what is sent of all others, far beyond what the noise is for",
+            fix="set data.features to raw, row or l2, which look at one record alone",
+        )
 
 
 def scaled(whole: Records, how: Scaling) -> Records:

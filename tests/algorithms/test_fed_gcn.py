@@ -203,3 +203,22 @@ def test_options_and_models_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="no edges"):
         Linked(NodeData.from_graph(induce(graph(), np.arange(9), masks())), 1)
     assert next(f.name for f in fed_gcn(task()).forms) == "weighted_sum_of_changes"
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize("hops", [1, 2])
+def test_a_nodes_features_are_in_its_own_term_and_in_nothing_else(hops, sparse):
+    """What noise on rows hides is one term a node; the rest of an answer follows from edges."""
+    (part, *_) = parts_of(graph(sparse=sparse), 4)
+    before = Linked(NodeData.from_graph(part), hops)
+    terms, moved = before.terms.toarray(), 0
+    for node in range(len(before.ids)):
+        x = part.x.toarray() if sparse else np.array(part.x)
+        x[node] = 1e3 * (1.0 + np.arange(FEATURES))
+        other = Linked(NodeData.from_graph(replace(part, x=sp.csr_array(x) if sparse else x)), hops)
+        rows = np.flatnonzero((other.terms.toarray() != terms).any(axis=1))
+        assert rows.tolist() == [node]
+        moved += 1
+        for name in ("ids", "links", "wanted"):
+            assert np.array_equal(getattr(other, name), getattr(before, name))
+    assert moved > 10

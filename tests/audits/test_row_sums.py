@@ -12,6 +12,7 @@ from audits.attacks import Material
 from audits.evidence.steps import Case, Verification
 from audits.evidence.verify import verify
 from audits.report.build import build_report
+from protocols.errors import EvidenceError
 from protocols.evidence.ledger import Entry
 from protocols.forms import Algorithm
 from tests.audits.attacks.made_up import attack_only
@@ -165,6 +166,23 @@ def test_noise_without_a_reserved_budget_is_found(noised: Toy) -> None:
     finds("budget", f"{GONE} reserved its budget 0 times", forged)
 
 
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (setting(GONE, {"kind": "budget"}, epsilon="0.5"), "reserved less for its nodes than"),
+        (setting(GONE, {"kind": "budget"}, epsilon="8.1"), "for single nodes is exceeded"),
+        (setting(GONE, {"kind": "budget"}, delta="0.01"), "for single nodes is exceeded"),
+        (drop(GONE, kind="budget"), "noised before a budget for its nodes was reserved"),
+    ],
+)
+def test_a_budget_that_does_not_hold_the_noise_on_rows_falsifies_the_claim(
+    noised: Toy, change: Change, why: str
+) -> None:
+    assert not account(noised.view()).reasons
+    found = account(rewrite(noised, noised.view(reports=False), change))
+    assert found.verdict == "FALSIFIED" and any(why in reason for reason in found.reasons)
+
+
 def test_a10_tries_the_noise_on_rows_and_its_code(noised: Toy) -> None:
     found = attack_only(Material(Case(noised.view())), ["A10"])
     rows = [row for row in found.rows if row.payload == "P13"]
@@ -183,3 +201,19 @@ def test_a_plan_without_the_noise_on_rows_falsifies_the_claim(noised: Toy) -> No
     found = account_of(case, Verification(()))
     assert found.verdict == "FALSIFIED" and found.counted == ()
     assert any("noise on rows is not what the policy" in reason for reason in found.reasons)
+
+
+@pytest.mark.parametrize("name", ["fields", "entries", "releases"])
+def test_a_plan_whose_numbers_are_too_large_to_count_with_is_said_to_be_so(
+    noised: Toy, name: str
+) -> None:
+    case = Case(noised.view())
+    items = tuple(
+        item.model_copy(update={"counted": item.counted.model_copy(update={name: 10**400})})
+        if item.counted is not None
+        else item
+        for item in case.plan.items
+    )
+    case.__dict__["plan"] = case.plan.model_copy(update={"items": items})
+    with pytest.raises(EvidenceError, match="cannot be counted with"):
+        account_of(case, Verification(()))

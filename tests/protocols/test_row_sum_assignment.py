@@ -13,6 +13,7 @@ from protocols.disclosures.row_sum.protocol.assignment import (
     Orders,
     assigned,
     check_orders,
+    confirmed,
     orders,
 )
 from protocols.errors import BadEnvelope
@@ -174,3 +175,25 @@ def test_no_combination_of_rows_rests_on_fewer_clients_whoever_pools_two_receive
                     continue
                 rest = {names[at][0] for at in np.flatnonzero(total)}
                 assert len(rest) >= 3 - 1  # one colluder may be among the adders (O10)
+
+
+@pytest.mark.parametrize("each", [1, 2])
+def test_nobody_stops_an_honest_client_by_an_edge_that_it_keeps_to_itself(each):
+    """The liar's row has two of the client's nodes, and it says one edge: the other was free."""
+    rows = [tag(f"row{n}") for n in range(each + 1)]
+    one, other = tag("a1"), tag("a2")
+    said = {
+        "a": Offer({row: frozenset({other}) for row in rows[1:]} | {rows[0]: {one, other}}, ()),
+        "b": Offer({other: frozenset(rows[1:])}, frozenset(rows[1:])),
+        "liar": Offer({one: frozenset({rows[0]})}, frozenset({rows[0]})),
+    }
+    there = confirmed(said)
+    assert there["a"].nodes[rows[0]] == {one}
+
+    def told(served):
+        check_orders(orders(served, "a", DIGEST), "a", said["a"], DIGEST, 1, set(said), each)
+        return len(served)
+
+    assert told(assigned(there, 1, 64, each=each, said=said)) == each
+    with pytest.raises(BadEnvelope, match="A node was to enter"):  # the control
+        told(assigned(there, 1, 64, each=each))

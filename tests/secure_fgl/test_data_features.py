@@ -10,9 +10,11 @@ import pytest
 import scipy.sparse as sp
 import yaml
 
+from protocols.errors import NotAdmitted
+from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.config import Config
 from secure_fgl.data import load_dataset, partition, split_masks
-from secure_fgl.data.features import Scaling, scaled, scaled_part
+from secure_fgl.data.features import Scaling, check_scaling, scaled, scaled_part
 from secure_fgl.data.loading import load
 from secure_fgl.data.records import ClientGraph, Graph
 from secure_fgl.errors import UsageError
@@ -136,3 +138,37 @@ def test_what_was_said_before_is_row(data_root: Path) -> None:
     x = scaled(load_dataset("citeseer", data_root), "row").x
     sums = np.asarray(x.sum(axis=1)).ravel()
     assert np.allclose(sums[sums > 0], 1.0, atol=1e-5) and (sums == 0).any()
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+HIDING = ("rows_noised_policy.yaml", "molecules_dp_policy.yaml")
+
+
+def refused(how: Scaling, name: str) -> bool:
+    try:
+        check_scaling(how, PrivacyPolicy.load(EXAMPLES / name))
+    except NotAdmitted as error:
+        return "which look at one record alone" in error.fix
+    return False
+
+
+@pytest.mark.parametrize("how", FOUND)
+def test_no_record_scales_another_where_a_policy_hides_single_ones(how: Scaling) -> None:
+    """The noise is for one record's own features: what it moves of others has no bound."""
+    other = X.copy()
+    other[0] = 1e4
+    apart = scaled(graph(X), how).x[1:] - scaled(graph(other), how).x[1:]
+    assert all(refused(how, name) is bool(np.abs(apart).max() > 0.1) for name in HIDING)
+    assert not refused(how, "rows_policy.yaml")  # which hides none
+
+
+def test_a_plan_under_noise_on_rows_is_not_made_of_records_that_scale_each_other() -> None:
+    document: dict[str, Any] = {
+        "algorithm": {"name": "fed_gcn", "options": {"fed_gcn": {"hops": 1, "nodes": 4096}}},
+        "data": {"features": "standard", "partition": {"name": "dirichlet_linked", "clients": 5}},
+        "policy": str(EXAMPLES / "rows_noised_policy.yaml"),
+    }
+    with pytest.raises(NotAdmitted, match="hides every single node"):
+        Federation.from_config(Config.parse(document)).plan()
+    document["data"] = {**document["data"], "features": "row"}
+    assert Federation.from_config(Config.parse(document)).plan().form == "rows_by_tags"

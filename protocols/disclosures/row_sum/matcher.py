@@ -43,8 +43,9 @@ class RowMatcher(SessionPart):
             for name, box in boxes.items()
         }
         digest = same_canary({name: one[0] for name, one in said.items()})
-        offers = confirmed({name: offer for name, (_, _, offer) in said.items()})
-        served, key = assigned(offers, run.floor, run.guard.rows, each=run.each), entropy(32)
+        named = {name: offer for name, (_, _, offer) in said.items()}
+        served = assigned(confirmed(named), run.floor, run.guard.rows, each=run.each, said=named)
+        key = entropy(32)
         found = {
             name: run.close(
                 orders_bytes(orders(served, name, digest), sent, run, key),

@@ -15,7 +15,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.row_sum.guards import Rows
 from protocols.disclosures.row_sum.protocol.assignment import entered
 from protocols.disclosures.row_sum.protocol.client import ClientRows
-from protocols.disclosures.row_sum.protocol.wire import MOST, RowRun, cut_slots
+from protocols.disclosures.row_sum.protocol.wire import MOST, WIDTH, RowRun, cut_slots
 from protocols.disclosures.row_sum.sums import ExactRows, NoisedRows, RowMaker
 from protocols.errors import BadEnvelope, LocalProtocolError, UnfitMessage
 from protocols.messages import Message
@@ -30,9 +30,6 @@ from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
 __all__ = ["WIDTH", "RowSide", "held", "needed_run", "row_run_of", "rows_guard"]
-
-WIDTH = "row_width"
-"""The plan item's size that says how many integers a row has."""
 
 
 def rows_guard(policy: PrivacyPolicy) -> Rows | None:
@@ -238,7 +235,8 @@ class RowSide(Mute):
 def _kept(terms: Any, dense: bool) -> dict[str, NDArray[Any]]:
     if dense:
         return {"dense": np.asarray(terms, dtype=np.float64)}
-    return {name: np.asarray(getattr(terms, name)) for name in ("data", "indices", "indptr")}
+    rows = terms.tocsr()  # stored by columns, a node's term would be made of others' features
+    return {name: np.asarray(getattr(rows, name)) for name in ("data", "indices", "indptr")}
 
 
 def _term(terms: Mapping[str, NDArray[Any]], node: int, width: int) -> NDArray[np.float64]:

@@ -35,8 +35,11 @@ TOGETHER = (
     "matcher with one client tests one quota of guesses, the client's tags, and knows its part of "
     "the graph; the matcher and one tag server learn nothing more; the aggregator with the matcher "
     "learns which tags' rows are for whom, and no sum; a receiver with the aggregator learns no "
-    "more than its rows; all adders of a row but one, with its receiver, learn that one's sum, so "
-    "colluders are counted on top of the smallest number"
+    "more than its rows"
+)
+BUT_ONE = (
+    "all adders of a row but one, with its receiver, learn that one's sum, so colluders are "
+    "counted on top of the smallest number"
 )
 NOISY_ROWS = (
     "of rows that it asked for, what other clients' terms add up to, one client's alone perhaps, "
@@ -47,7 +50,8 @@ NOISED = (
     "noise hides one node's features in the rows that are told, and nothing else: not which edges "
     "there are, which rows are told and who adds to them, nor how many terms a row has, which are "
     "degrees; not labels, nor what else the run sends of the same nodes (updates of models); a row "
-    "may rest on one client and one node; no epsilon holds for the run"
+    "may rest on one client and one node, and no number of colluders changes that; no epsilon "
+    "holds for the run"
 )
 WHOLE = (
     "a row that is told is a sum without noise: each node enters one row at most in the run, so no "
@@ -95,7 +99,7 @@ _NOISED_PAIRS = {
 class RowSumWords(Words):
     """Rows of neighbours' features."""
 
-    limits = (TOGETHER, WHOLE, AGAIN, NOISED, NOISED_AGAIN, CLEAR)
+    limits = (TOGETHER, BUT_ONE, WHOLE, AGAIN, NOISED, NOISED_AGAIN, CLEAR)
 
     def handed(self, model: bool) -> str:
         """Return what a client is given."""
@@ -112,7 +116,7 @@ class RowSumWords(Words):
             return []
         if any(item.counted is not None for item in rows):
             return [TOGETHER, NOISED, NOISED_AGAIN]
-        return [TOGETHER, WHOLE, AGAIN]
+        return [TOGETHER, BUT_ONE, WHOLE, AGAIN]
 
     def unaccounted(self, items: Sequence[Item]) -> str:
         """Say that noise on rows hides no client, where rows are noised."""
@@ -129,7 +133,8 @@ class RowSumWords(Words):
             "(unit: node; adjacency: its features are there, or zeros stand in their place, all "
             "edges as they are; model: local, each client adds noise to its own rows; scope: run, "
             f"all in its one round of rows; assumptions: a node enters {counted.fields} rows at "
-            "most, to which its client holds the matcher, and nobody else's noise is counted on); "
+            "most, to which its client holds the matcher, a term is made of one node's features "
+            "alone, as the algorithm's file says, and nobody else's noise is counted on); "
             f"covered: {item.id} and the rows that follow, which one node moves by {moved} times "
             f"the clip in L2 (the root of {counted.fields}), under noise of "
             f"{float(counted.scale):.4g} times the clip on every number; not covered: edges, which "

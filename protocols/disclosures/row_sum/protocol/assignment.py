@@ -98,7 +98,13 @@ def confirmed(offers: Mapping[str, Offer]) -> dict[str, Offer]:
     return found
 
 
-def assigned(offers: Mapping[str, Offer], floor: int, places: int, each: int = 1) -> list[Served]:
+def assigned(
+    offers: Mapping[str, Offer],
+    floor: int,
+    places: int,
+    each: int = 1,
+    said: Mapping[str, Offer] | None = None,
+) -> list[Served]:
     """Return the rows that are told.
 
     Args:
@@ -106,8 +112,10 @@ def assigned(offers: Mapping[str, Offer], floor: int, places: int, each: int = 1
         floor: adders besides the receiver, at least.
         places: rows that one client is told, and sums that it adds to, at most.
         each: rows that a node enters, at most.
+        said: the same before what one end alone says was left out, if it was: a client adds up all
+            nodes that it named, and counts them so.
     """
-    possible = []
+    possible, entering = [], said or offers
     for row in sorted({row for offer in offers.values() for row in offer.nodes}):
         adders = tuple(sorted(name for name, offer in offers.items() if offer.nodes.get(row)))
         receivers = tuple(
@@ -120,11 +128,11 @@ def assigned(offers: Mapping[str, Offer], floor: int, places: int, each: int = 1
         if receivers:
             one = Served(row, adders, receivers)
             possible.append((len(_nodes(one, offers)) / len(receivers), row, one))
-    used: Counter[bytes] = Counter()
+    used: Counter[tuple[str, bytes]] = Counter()
     told, adding = dict.fromkeys(offers, 0), dict.fromkeys(offers, 0)
     found = []
     for _, _, one in sorted(possible, key=lambda entry: entry[:2]):
-        nodes = _nodes(one, offers)
+        nodes = _nodes(one, entering)
         more = {name: sum(r != name for r in one.receivers) for name in one.adders}
         full = any(told[r] >= places for r in one.receivers) or any(
             adding[name] + count > places for name, count in more.items()
@@ -140,10 +148,10 @@ def assigned(offers: Mapping[str, Offer], floor: int, places: int, each: int = 1
     return found
 
 
-def _nodes(one: Served, offers: Mapping[str, Offer]) -> frozenset[bytes]:
-    """Return the nodes that leave their client in a row."""
+def _nodes(one: Served, offers: Mapping[str, Offer]) -> set[tuple[str, bytes]]:
+    """Return the nodes that leave their client in a row, with the client."""
     leaving = (name for name in one.adders if one.receivers != (name,))
-    return frozenset().union(*(offers[name].nodes[one.row] for name in leaving))
+    return {(name, node) for name in leaving for node in offers[name].nodes[one.row]}
 
 
 @dataclass(frozen=True)
