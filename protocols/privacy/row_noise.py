@@ -24,8 +24,8 @@ from functools import lru_cache
 
 from crypto.noise import MAX_SCALE
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.row_sum.guards import RowNoise, Rows
-from protocols.disclosures.row_sum.protocol.wire import MOST, WIDTH
+from protocols.disclosures.row_sum.guards import WIDTH, RowNoise, Rows
+from protocols.disclosures.row_sum.protocol.wire import MOST
 from protocols.errors import NotInPlan, PolicyError
 from protocols.plan.noise import CountPlan
 from protocols.plan.plan import Plan

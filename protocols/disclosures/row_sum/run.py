@@ -12,10 +12,10 @@ from crypto.handles import Mute
 from crypto.quantiser import Grid
 from crypto.samplers import KEY_BYTES, entropy
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.row_sum.guards import Rows
+from protocols.disclosures.row_sum.guards import WIDTH, Rows
 from protocols.disclosures.row_sum.protocol.assignment import entered
 from protocols.disclosures.row_sum.protocol.client import ClientRows
-from protocols.disclosures.row_sum.protocol.wire import MOST, WIDTH, RowRun, cut_slots
+from protocols.disclosures.row_sum.protocol.wire import MOST, RowRun, cut_slots
 from protocols.disclosures.row_sum.sums import ExactRows, NoisedRows, RowMaker
 from protocols.errors import BadEnvelope, LocalProtocolError, UnfitMessage
 from protocols.messages import Message
@@ -29,7 +29,7 @@ from protocols.unready import Unsummed
 from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
-__all__ = ["WIDTH", "RowSide", "held", "needed_run", "row_run_of", "rows_guard"]
+__all__ = ["RowSide", "held", "needed_run", "row_run_of", "rows_guard"]
 
 
 def rows_guard(policy: PrivacyPolicy) -> Rows | None:

@@ -26,7 +26,6 @@ __all__ = [
     "HALF_BYTES",
     "LABEL_BYTES",
     "MOST",
-    "WIDTH",
     "RowRun",
     "box_bytes",
     "cut_slots",
@@ -42,8 +41,6 @@ HALF_BYTES, LABEL_BYTES, SECRET_BYTES = 32, 16, 16
 _NONE = 0xFFFF
 MOST = (1 << 31) - 1
 """Words are mod 2^32, and a total has a sign."""
-WIDTH = "row_width"
-"""The plan item's size that says how many integers a row has."""
 _SHORT = np.dtype("<u2")
 Words = NDArray[np.uint32]
 
