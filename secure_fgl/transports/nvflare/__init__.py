@@ -4,5 +4,5 @@
 ``approvals`` what each said to it, ``joining`` how it says so and ``changes`` what is new since the
 last one. ``party_process`` makes a session of it, ``kits`` and ``job`` set NVFlare up,
 ``controller`` runs at the aggregator and ``executor`` at every other site. NVFlare sees addresses
-and bytes; see docs/adr/0010-nvflare.md.
+and bytes; see docs/adr/0010-nvflare.md and 0057.
 """
