@@ -154,6 +154,7 @@ def test_a_key_authority_is_one_more_site(
     assert not any(secret.encode() in file.read_bytes() for file in handed)
 
 
+@pytest.mark.long
 def test_a_site_that_left_for_good_is_held_to_what_others_received(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
