@@ -85,6 +85,8 @@ def hand_over(view: RunView) -> bytes:
     """
     roster = read_roster(view.roster_text)
     bare, party = portable(view), view.side
+    if party not in {entry["name"] for entry in roster.roster.document()}:
+        fail(STEP, "the ledger here belongs to nobody on the roster")
     files = dict(zip(DOCUMENTS, _documents(bare), strict=True))
     files[f"ledger/{party}.jsonl"] = bare.ledgers.get(party, b"")
     if note := bare.checkpoints.get(party):

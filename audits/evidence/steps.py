@@ -112,7 +112,9 @@ class Case:
 
     @property
     def yardstick(self) -> Yardstick:
-        """What releases are measured against."""
+        """What releases are measured against; raises EvidenceError for a side of nobody's."""
+        if self.view.side not in ("", *(party["name"] for party in self.roster.document())):
+            raise EvidenceError("roster", "the ledger here belongs to nobody on the roster")
         return Yardstick(self.plan, self.policy, self.roster, side=self.view.side)
 
     @cached_property

@@ -11,6 +11,7 @@
           attacks.json  (of audit attack)  {baseline,waivers}.json  (as audit report took them over)
           profile/{profile.json,profile.txt,flames.svg}    (of run --profile)
           bundle.zip    (of audit bundle, unless it was written elsewhere)
+          charter.json  checkpoints.json    (of audit gather: what all agreed on, models' digests)
 
 No role's secret lies here (O26). Ledgers are written durably before anything is sent. The folder is
 for its owner alone (0700, files 0600), and nothing in it is read or written through a link.

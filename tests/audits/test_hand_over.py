@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import re
@@ -157,6 +158,17 @@ def test_who_is_missing_is_named_and_the_whole_does_not_verify(
     assert found.verdict == "FAILED at roster" and "client-2" in str(found.failed)
     with pytest.raises(UsageError, match="not empty"):
         gather_files(files, tmp_path / "run")
+
+
+def test_nothing_is_handed_over_while_a_process_is_at_work(
+    made: Federation, tmp_path: Path
+) -> None:
+    lock = made.folders[OTHER] / "lock"
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(UsageError, match="at work"):
+            write_hand_over(made.folders[OTHER], tmp_path / "x.zip")
+    assert write_hand_over(made.folders[OTHER], tmp_path / "x.zip")[1].ok  # the control
 
 
 def test_a_broken_side_is_handed_over_and_says_so(made: Federation, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from audits.accounting.account import account
+from audits.bundle.hand_over import hand_over
 from audits.evidence.run_files import RunView
 from audits.evidence.steps import OWN_SIDE, Status
 from audits.evidence.verify import verify
@@ -80,6 +81,20 @@ def test_a_side_is_found_in_its_folder_and_a_whole_run_is_none(he: Federation) -
         "report",
         "heads",
     ]
+
+
+def test_a_side_of_nobody_on_the_roster_has_no_report(he: Federation) -> None:
+    view = side(he, MINE)
+    stranger = replace(
+        view,
+        side="stranger",
+        ledgers={"stranger": view.ledgers[MINE]},
+        checkpoints={"stranger": view.checkpoints[MINE]},
+    )
+    fails_at("roster", stranger)
+    for made in (build_report, hand_over):
+        with pytest.raises(EvidenceError, match="nobody on the roster"):
+            made(stranger)
 
 
 # --- tampering, by who holds all of the party's own keys or by who holds none -------------------

@@ -154,6 +154,7 @@ def test_a_key_authority_is_one_more_site(
     assert not any(secret.encode() in file.read_bytes() for file in handed)
 
 
+@pytest.mark.long
 def test_a_site_that_left_for_good_is_held_to_what_others_received(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,6 +210,8 @@ def test_o4_a_witness_is_one_more_site(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("audits.evidence.roster_file.TRANSPORTS", ("memory", "nvflare"))
     found = Run(gather(parties, tmp_path / "run")).verify()
     assert found.verdict == "self-consistent only", found.failed
+    for folder in parties.folders.values():
+        assert Run(folder).verify().verdict == "own side holds", folder.name
     assert [e["kind"] for e in read_lines_of(parties, "site-7")].count("witness") == 2
 
 

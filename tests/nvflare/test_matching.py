@@ -73,6 +73,8 @@ def test_a_run_over_tasks_is_the_run_in_memory(
     monkeypatch.setattr("audits.evidence.roster_file.TRANSPORTS", ("memory", "nvflare"))
     found = Run(gather(parties, tmp_path / "run")).verify()
     assert found.verdict == "self-consistent only", found.failed
+    for folder in parties.folders.values():  # whatever its role
+        assert Run(folder).verify().verdict == "own side holds", folder.name
 
 
 def test_hmac_without_its_key_does_not_begin(
