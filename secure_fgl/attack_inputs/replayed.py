@@ -225,18 +225,18 @@ class ReplayedRun:
         arrived = asked.arrived - {asked.reader}  # who reads sent a blind
         ask = [one for one in ask if one.client != asked.reader]
         rounds = {one.client: fields(rounded(layout, one.messages, update)) for one in ask}
-        counting = {client: rounds[client] for client in sorted(arrived)}
         clear = find(case.policy.chain(Disclosure.SUM), "unsafe_clear") is not None
         # Noise comes from the operating system: nobody can compute it again.
         noised = any(item.noise is not None for item in case.plan.items)
         exact = not noised and case.plan.training is None
         total: Arrays | None = None
         if not clear and reply is not None and asked.reader:
-            total = read_total(counting, case.plan.find(exchange.name, Disclosure.SUM, Step.UP))
+            item = case.plan.find(exchange.name, Disclosure.SUM, Step.UP)
+            total = read_total([rounds[c] for c in sorted(arrived)], item)
         elif not clear and reply is not None:
             total = fields(reply.total(update))
             if exact:
-                agree(layout, list(counting.values()), total, update)
+                agree(layout, [rounds[c] for c in sorted(arrived)], total, update)
         for one in ask:
             seen = self._clear(one.answer, exchange, update) if clear else total
             if clear and seen is not None and exact:
