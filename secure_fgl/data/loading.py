@@ -36,6 +36,7 @@ class Loaded:
 def load(
     config: Config,
     task: Task,
+    *,
     given: Dataset | None = None,
     only: Sequence[str] | None = None,
     agreed: str | None = None,

@@ -92,8 +92,9 @@ class Preparation:
         if self.config.isolate:
             check_loadable(self._given)
         with self.plugins.in_use():
-            agreed = self.plan.data.spec
-            loaded = load(self.config, self.task, self._given, only, agreed)
+            loaded = load(
+                self.config, self.task, given=self._given, only=only, agreed=self.plan.data.spec
+            )
         self.sites, self.whole = loaded.sites, loaded.whole
 
     def first_state(self) -> Any:

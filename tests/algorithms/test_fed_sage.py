@@ -47,7 +47,7 @@ def config(name: str = "fed_sage", **more: Any) -> Config:
 def made(name: str = "fed_sage") -> tuple[Any, Any, list[Site]]:
     chosen = config(name)
     task, algorithm = Federation.from_config(chosen).build()
-    return task, algorithm, load(chosen, task, 5).sites
+    return task, algorithm, load(chosen, task).sites
 
 
 @pytest.fixture(scope="module")
@@ -203,12 +203,12 @@ def test_the_released_model_is_held_against_all_edges(plus: tuple[Config, Run]) 
     chosen, run = plus
     found = run.result["references"]["whole_graph"]
     task, _ = Federation.from_config(chosen).build()
-    whole, masks = load(chosen, task, 5).whole  # type: ignore[misc]
+    whole, masks = load(chosen, task).whole  # type: ignore[misc]
     x, edges = torch.tensor(whole.x, dtype=torch.float32), torch.from_numpy(whole.edges)
     with torch.no_grad():
         guess = run.model()(x, to_undirected(edges)).argmax(dim=1).numpy()
     assert found == pytest.approx((guess == whole.y)[masks.test].mean())
-    cut = sum(site.data.edges.shape[1] for site in load(chosen, task, 5).sites)
+    cut = sum(site.data.edges.shape[1] for site in load(chosen, task).sites)
     assert cut < edges.shape[1]  # or there is nothing to restore
     for file in run.path.glob("ledger/*.jsonl"):
         assert "whole_graph" not in file.read_text("utf-8")
@@ -217,7 +217,7 @@ def test_the_released_model_is_held_against_all_edges(plus: tuple[Config, Run]) 
 def test_clients_models_are_held_against_all_edges_one_by_one() -> None:
     chosen = config("loc_sage", evaluation={"references": ["whole_graph"]})
     task, _ = Federation.from_config(chosen).build()
-    loaded = load(chosen, task, 5)
+    loaded = load(chosen, task)
     bystander = Bystander(task, loaded.sites, loaded.whole, chosen)
     assert bystander.references() == {"whole_graph": None}  # nobody has a model yet
     weights = [task.initial(np.random.default_rng(i)) for i in range(5)]

@@ -27,6 +27,7 @@ from tests.nvflare import apart
 from tests.nvflare.stage import Parties, assemble
 
 NAMES = ("hospital-west", "hospital-north", "hospital-east", "hospital-south")
+READ = "all of them were read"
 SPEC = """
 name: loans
 task: node
@@ -154,7 +155,7 @@ def test_no_party_can_read_or_needs_a_file_of_another(stage: Stage, rehearsal: R
                 assert process.ask(do="read", paths=files[name])["readable"] == files[name]
             # The control: what a simulation does, to read all folders, is not to be had here.
             told = started[NAMES[0]].ask(do="call", path=str(stage.data))["told"]
-            assert "cannot be" in told or "no such" in told, told
+            assert told != READ and str(stage.data) in told, told
             for process in started.values():
                 process.ask(do="open")
             said = apart.carry(started, started[AGGREGATOR_NAME])
@@ -170,9 +171,9 @@ def test_no_party_can_read_or_needs_a_file_of_another(stage: Stage, rehearsal: R
 def _all_folders(path: str) -> str:
     try:
         load_sites(path, load_spec(path), 1)
-    except UsageError as error:
+    except (OSError, UsageError) as error:
         return str(error)
-    return "all of them were read"
+    return READ
 
 
 SWAPPED = {

@@ -64,7 +64,7 @@ def test_the_digits_really_tell_one_record_s_feature(tmp_path: Path) -> None:
     with subject_of([write(tmp_path, text=DIGITS)]) as subject:
         probe = subject.preset("unsafe_plaintext")
         task, algorithm = probe.build()
-        site = load(probe.config, task, 5).sites[2]
+        site = load(probe.config, task).sites[2]
         start = algorithm.init(np.random.default_rng(1))
         said = algorithm.forms[0].exchanges[0].answer(site, start)
         read = np.round((said.delta - np.round(said.delta, 1)) / 0.01).astype(int) % 10

@@ -92,7 +92,7 @@ def config(**data: Any) -> Config:
 def test_a_run_s_sites_and_the_whole_get_what_the_configuration_says(how: Scaling) -> None:
     chosen = config(features=how)
     task, _ = Federation.from_config(chosen).build()
-    plain, found = (load(c, task, 3) for c in (config(), chosen))
+    plain, found = (load(c, task) for c in (config(), chosen))
     assert plain.whole is not None and found.whole is not None
     np.testing.assert_array_equal(
         dense(found.whole[0].x),
@@ -114,7 +114,7 @@ def test_own_data_are_scaled_too(tmp_path: Path) -> None:
         data = {"name": "own", "root": str(tmp_path), "features": how}
         chosen = config(**data, partition={"clients": 1})
         task, _ = Federation.from_config(chosen).build()
-        (only,) = load(chosen, task, 1).sites
+        (only,) = load(chosen, task).sites
         found.append(only.data.x.numpy())
     np.testing.assert_allclose(found[0], [[1, 2.5], [3, 4], [5, 6]])
     np.testing.assert_allclose(found[1], scaled(graph(found[0]), "standard").x, atol=1e-6)

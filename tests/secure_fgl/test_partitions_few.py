@@ -42,7 +42,7 @@ def test_all_hold_one_array_and_it_is_made_ready_once() -> None:
     federation = Federation.from_config(Config.parse(document | {"policy": "masks"}))
     config, (task, _) = Config.parse(document), federation.build()
     assert [text for text in federation.plan().warnings if "whole graph" in text]
-    sites = [site.data for site in load(config, task, 4, whole).sites]
+    sites = [site.data for site in load(config, task, given=whole).sites]
     first, *others = sites
     for data in others:
         assert data.x is first.x and data.edges is first.edges
@@ -50,7 +50,7 @@ def test_all_hold_one_array_and_it_is_made_ready_once() -> None:
         assert data.y is not first.y and data.kept is not first.kept
     apart = Config.parse({"data": {"partition": {"name": "iid_nodes", "clients": 4}}})
     assert not [t for t in Federation.from_config(apart).plan().warnings if "whole graph" in t]
-    one, two, *_ = (site.data for site in load(apart, task, 4, whole).sites)
+    one, two, *_ = (site.data for site in load(apart, task, given=whole).sites)
     assert one.x is not two.x
 
 

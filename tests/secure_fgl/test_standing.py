@@ -75,7 +75,7 @@ def test_ratings_have_no_commonest_class() -> None:
     from secure_fgl.data.loading import load
 
     task, _ = Federation.from_config(chosen).build()
-    assert commonest(load(chosen, task, 60).sites) is None
+    assert commonest(load(chosen, task).sites) is None
     assert commonest([]) is None
 
 

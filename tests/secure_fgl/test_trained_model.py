@@ -46,7 +46,7 @@ def scored(chosen: Config, module: torch.nn.Module) -> dict[str, Any]:
     """Return the metrics of a plain module on all sites, as the run counts them."""
     task, _ = Federation.from_config(chosen).build()
     scores = []
-    for site in load(chosen, task, chosen.data.partition.clients).sites:
+    for site in load(chosen, task).sites:
         data: Any = site.data
         x = data.x if isinstance(data.x, torch.Tensor) else data.x.matrix.to_dense()
         both = to_undirected(data.edges, num_nodes=len(x))
