@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Literal, Protocol
+from urllib.parse import quote
 
 from pydantic import Field
 
 from protocols.strict import Strict
 
-__all__ = ["Budget", "Reserve", "Unit", "budget_key"]
+__all__ = ["Budget", "Reserve", "Unit", "budget_key", "budget_origin"]
 
 Unit = Literal["client", "graph"]
 """Whose presence a budget bounds: everything of one client, or one training graph of it."""
@@ -29,6 +30,11 @@ def budget_key(dataset: str, unit: Unit) -> str:
     own. A client's keeps the data set's bare name.
     """
     return dataset if unit == "client" else f"{dataset}#{unit}"
+
+
+def budget_origin(site: str, dataset: str) -> str:
+    """Return the origin line of a budget's checkpoints; names are percent-encoded."""
+    return f"secure-fgl/budget/{quote(site, safe='')}/{quote(dataset, safe='')}"
 
 
 class Reserve(Protocol):
