@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from string import ascii_letters, digits
 from typing import Literal, Protocol
-from urllib.parse import quote
 
 from pydantic import Field
 
@@ -34,7 +34,13 @@ def budget_key(dataset: str, unit: Unit) -> str:
 
 def budget_origin(site: str, dataset: str) -> str:
     """Return the origin line of a budget's checkpoints; names are percent-encoded."""
-    return f"secure-fgl/budget/{quote(site, safe='')}/{quote(dataset, safe='')}"
+    return f"secure-fgl/budget/{_percent(site)}/{_percent(dataset)}"
+
+
+def _percent(text: str) -> str:
+    """Percent-encode all but RFC 3986's unreserved characters, so that no slash is one of ours."""
+    plain = frozenset(f"{ascii_letters}{digits}_.-~".encode())
+    return "".join(chr(b) if b in plain else f"%{b:02X}" for b in text.encode())
 
 
 class Reserve(Protocol):

@@ -202,10 +202,8 @@ class BudgetStore:
         """Read and check a store: its chain, and every floor that it must extend."""
         log = read_log(content(f"{base}.jsonl", step=STEP), header(site, dataset))
         own = _floor(base)
-        for floor in (
-            *self._anchors.get(budget_origin(site, dataset), ()),
-            *([own] if own else ()),
-        ):
+        held = self._anchors.get(budget_origin(site, dataset), ())
+        for floor in (*held, *([own] if own else ())):
             floor.check(log.lines)
         return log
 
