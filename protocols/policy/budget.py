@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from string import ascii_letters, digits
 from typing import Literal, Protocol
 
 from pydantic import Field
@@ -12,6 +12,7 @@ from protocols.strict import Strict
 
 __all__ = ["Budget", "Reserve", "Unit", "budget_key", "budget_origin"]
 
+_PLAIN = re.compile(rb"[A-Za-z0-9_.~-]")
 Unit = Literal["client", "graph"]
 """Whose presence a budget bounds: everything of one client, or one training graph of it."""
 
@@ -39,8 +40,7 @@ def budget_origin(site: str, dataset: str) -> str:
 
 def _percent(text: str) -> str:
     """Percent-encode all but RFC 3986's unreserved characters, so that no slash is one of ours."""
-    plain = frozenset(f"{ascii_letters}{digits}_.-~".encode())
-    return "".join(chr(b) if b in plain else f"%{b:02X}" for b in text.encode())
+    return "".join(chr(b) if _PLAIN.match(bytes([b])) else f"%{b:02X}" for b in text.encode())
 
 
 class Reserve(Protocol):
