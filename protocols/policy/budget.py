@@ -12,7 +12,6 @@ from protocols.strict import Strict
 
 __all__ = ["Budget", "Reserve", "Unit", "budget_key", "budget_origin"]
 
-_PLAIN = re.compile(rb"[A-Za-z0-9_.~-]")
 Unit = Literal["client", "graph"]
 """Whose presence a budget bounds: everything of one client, or one training graph of it."""
 
@@ -31,6 +30,9 @@ def budget_key(dataset: str, unit: Unit) -> str:
     own. A client's keeps the data set's bare name.
     """
     return dataset if unit == "client" else f"{dataset}#{unit}"
+
+
+_PLAIN = re.compile(rb"[A-Za-z0-9_.~-]")
 
 
 def budget_origin(site: str, dataset: str) -> str:
