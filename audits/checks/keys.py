@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from audits.accounting.models import rounded_up
 from audits.evidence.run_files import fail
 from audits.evidence.steps import Case, Check, NotChecked
 from audits.report.words import plural
+from crypto.errors import CryptoError
+from crypto.signing.checkpoint import read
 from protocols.disclosures._evaluated.ciphers import keyed
 from protocols.disclosures._evaluated.guards import evaluated
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Entry
 from protocols.plan.steps import Service, Step
-from protocols.policy.budget import Budget, Unit, budget_key
+from protocols.policy.budget import Budget, Unit, budget_key, budget_origin
 from protocols.wire.roles import Role, takers
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -185,10 +187,36 @@ def budget(case: Case) -> str:
     for unit, claim in claims.items():
         for party in case.yardstick.clients:
             _reserved(case, party, found.get((party, unit), []), unit, claim)
+    cosigned = _cosigned(case, found)
     if not claims:
         return "no noise is planned, and no budget was touched"
     clients = len({party for party, _ in found})
-    return f"{clients} clients reserved their budget before any noise was drawn"
+    said = f"{clients} clients reserved their budget before any noise was drawn"
+    return f"{said}; {plural(cosigned, 'head')} of them cosigned" if cosigned else said
+
+
+def _cosigned(case: Case, found: Mapping[tuple[str, str], Sequence[Entry]]) -> int:
+    """Hold notes on budgets to the ledgers; a simulation's are signed in one process, and unread.
+
+    Raises:
+        EvidenceError: at step ``budget``: a note is of no budget that was taken from, not signed by
+            the aggregator, or older than the reservation.
+    """
+    if case.roster_file.simulated:
+        return 0
+    aggregator = case.roster.one(Role.AGGREGATOR)
+    taken = {p if unit == "client" else f"{p}.{unit}": (p, e[0]) for (p, unit), e in found.items()}
+    for name, data in case.view.budgets.items():
+        if name not in taken:
+            fail("budget", "budgets/ holds a note of a budget that nothing was taken from")
+        party, entry = taken[name]
+        try:
+            note = read(data.decode("utf-8"), name=aggregator.name, key=aggregator.verify)
+        except (CryptoError, UnicodeDecodeError):
+            fail("budget", f"the note on the budget of {party} is not signed by the aggregator")
+        if note.origin != budget_origin(party, entry["dataset"]) or note.size <= entry["entries"]:
+            fail("budget", f"the note on the budget of {party} is of another one, or of an older")
+    return len(case.view.budgets)
 
 
 def _reserved(case: Case, party: str, found: Sequence[Entry], unit: Unit, claim: _Claim) -> None:

@@ -54,7 +54,7 @@ class RunView:
             as the last ``audit report`` was given them; may be empty.
         reports: file name -> bytes, of what now lies in ``report/``.
         strays: folders of the evidence in which something lies that is none of ours.
-        budgets: name of a note -> a budget's head that the aggregator cosigned; no step reads it.
+        budgets: name of a note -> a budget's head that the aggregator cosigned.
         captured: returns what lies in ``captured/``; None where it is not looked at, as in bundles.
         held_heads: party -> the signed head that *others* hold; None if nobody was asked.
         expected_plan: digest (hex) of the plan that was approved; None if not stated.

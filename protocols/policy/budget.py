@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
@@ -9,7 +10,7 @@ from pydantic import Field
 
 from protocols.strict import Strict
 
-__all__ = ["Budget", "Reserve", "Unit", "budget_key"]
+__all__ = ["Budget", "Reserve", "Unit", "budget_key", "budget_origin"]
 
 Unit = Literal["client", "graph", "node"]
 """What a budget bounds: everything of one client, one graph of it, or one node's features."""
@@ -29,6 +30,19 @@ def budget_key(dataset: str, unit: Unit) -> str:
     own. A client's keeps the data set's bare name.
     """
     return dataset if unit == "client" else f"{dataset}#{unit}"
+
+
+_PLAIN = re.compile(rb"[A-Za-z0-9_.~-]")
+
+
+def budget_origin(site: str, dataset: str) -> str:
+    """Return the origin line of a budget's checkpoints; names are percent-encoded."""
+    return f"secure-fgl/budget/{_percent(site)}/{_percent(dataset)}"
+
+
+def _percent(text: str) -> str:
+    """Percent-encode all but RFC 3986's unreserved characters, so that no slash is one of ours."""
+    return "".join(chr(b) if _PLAIN.match(bytes([b])) else f"%{b:02X}" for b in text.encode())
 
 
 class Reserve(Protocol):

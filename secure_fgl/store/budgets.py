@@ -20,13 +20,12 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import get_args
-from urllib.parse import quote
 
 from crypto.errors import CryptoError
 from crypto.signing.canonical import canonical, parse
 from crypto.signing.checkpoint import Checkpoint
 from protocols.errors import BudgetExceeded, EvidenceError, LedgerError, NotInPlan
-from protocols.policy.budget import Reserve, Unit, budget_key
+from protocols.policy.budget import Reserve, Unit, budget_key, budget_origin
 from protocols.policy.policy import Budget
 from protocols.privacy.noising import TAIL_BITS
 from protocols.wire.roster import Identity
@@ -62,11 +61,6 @@ def default_folder() -> Path:
     return base / "secure-fgl" / "budgets"
 
 
-def origin_of(site: str, dataset: str) -> str:
-    """Return the origin line of a store's checkpoints; names are percent-encoded."""
-    return f"secure-fgl/budget/{quote(site, safe='')}/{quote(dataset, safe='')}"
-
-
 class BudgetStore:
     """Reservations per (site, data set), each in a file of its own.
 
@@ -97,7 +91,7 @@ class BudgetStore:
         """
         made = cls(path)
         floors = [Floor(n.size, n.root) for n in (_note(a, site, dataset) for a in anchors)]
-        made._anchors[origin_of(site, dataset)] = floors
+        made._anchors[budget_origin(site, dataset)] = floors
         made.checkpoint(site, dataset)
         return made
 
@@ -164,7 +158,7 @@ class BudgetStore:
         """Return the head that this site signs, and others cosign, after a run."""
         with self._locked(site, dataset, "read") as base:
             floor = self._read(base, site, dataset).floor()
-        return Checkpoint(origin_of(site, dataset), floor.size, floor.root)
+        return Checkpoint(budget_origin(site, dataset), floor.size, floor.root)
 
     def witness(self, site: str, dataset: str, by: Identity) -> str:
         """Let another party sign how far a store has come; keep the note, and return it."""
@@ -211,7 +205,8 @@ class BudgetStore:
         """Read and check a store: its chain, and every floor that it must extend."""
         log = read_log(content(f"{base}.jsonl", step=STEP), header(site, dataset))
         own = _floor(base)
-        for floor in (*self._anchors.get(origin_of(site, dataset), ()), *([own] if own else ())):
+        held = self._anchors.get(budget_origin(site, dataset), ())
+        for floor in (*held, *([own] if own else ())):
             floor.check(log.lines)
         return log
 
@@ -219,7 +214,7 @@ class BudgetStore:
 def _file_name(site: str, dataset: str) -> str:
     """Return a name that holds nothing of what it stands for: no path, no data set's name."""
     plain = all(name and name.isprintable() for name in (site, dataset))
-    if not plain or len(origin_of(site, dataset)) > _LONGEST_ORIGIN:
+    if not plain or len(budget_origin(site, dataset)) > _LONGEST_ORIGIN:
         raise UsageError(
             "A site's or data set's name is empty, too long or not printable.",
             fix="give it another name; a budget is found again under the same name only",
@@ -241,7 +236,7 @@ def _exceeded(dataset: str, before: int, after: float, cap: Budget) -> BudgetExc
 
 def _note(anchor: Anchor, site: str, dataset: str) -> Checkpoint:
     note = anchor.checkpoint()
-    if note.origin != origin_of(site, dataset):
+    if note.origin != budget_origin(site, dataset):
         raise EvidenceError(STEP, "an anchor is of another budget than this one")
     return note
 

@@ -17,8 +17,10 @@ from audits.evidence.verify import verify
 from audits.formats import render
 from audits.report.build import build_report
 from crypto.signing.canonical import canonical
+from crypto.signing.checkpoint import Checkpoint
 from protocols.errors import EvidenceError
 from protocols.evidence.ledger import Entry
+from protocols.policy.budget import budget_origin
 from secure_fgl.store.finished_run import Run
 from tests.audits.forging import edit_last, entries_of, forge, sign
 from tests.audits.party_tools import Federation, play
@@ -255,6 +257,22 @@ def test_o20_a_client_that_reserved_nothing_fails_at_budget(noised: Federation) 
     assert found.verdict == OWN_SIDE, found.failed
     fails_at("budget", _without("budget")(view, noised))
     fails_at("budget", _edited("budget", epsilon="99")(view, noised))
+
+
+def test_o20_a_note_on_a_budget_is_the_aggregators_and_no_older_one(noised: Federation) -> None:
+    view = side(noised, MINE)
+    (entry,) = (e for e in entries_of(view.ledgers[MINE]) if e["kind"] == "budget")
+    keys = noised.toy.identities
+
+    def note(size: int, site: str = MINE, by: str = AGGREGATOR) -> bytes:
+        head = Checkpoint(budget_origin(site, entry["dataset"]), size, bytes(32))
+        return head.sign(keys[by].signing, by).encode()
+
+    found = verify(replace(view, budgets={MINE: note(2)}))  # a first line, and one reservation
+    assert found.ok and any("1 head of them cosigned" in s.detail for s in found.steps)
+    for wrong in (note(1), note(2, site=OTHER), note(2, by=MINE), b"\xff", b""):
+        fails_at("budget", replace(view, budgets={MINE: wrong}))
+    fails_at("budget", replace(view, budgets={OTHER: note(2, site=OTHER)}))
 
 
 def test_a_session_that_never_ended_has_no_head_and_says_so(

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from protocols.errors import BudgetExceeded, LedgerError
+from protocols.policy.budget import budget_origin
 from secure_fgl.errors import UsageError
 from secure_fgl.store import budgets
-from secure_fgl.store.budgets import BudgetStore, default_folder, origin_of
+from secure_fgl.store.budgets import BudgetStore, default_folder
 from tests.secure_fgl.budget_tools import (
     CAP,
     CURVE,
@@ -111,7 +112,7 @@ def test_names_never_become_paths(store: BudgetStore, tmp_path: Path) -> None:
     files = {p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file()}
     assert all(name.startswith("budgets/") and name.count("/") == 1 for name in files)
     assert len(list(store.path.glob("*.jsonl"))) == len(pairs)
-    assert len({origin_of(*pair) for pair in pairs}) == len(pairs)
+    assert len({budget_origin(*pair) for pair in pairs}) == len(pairs)
     for bad in ("", "line\nbreak", "x" * 300):
         for site, data in ((bad, "x"), ("x", bad)):
             with pytest.raises(UsageError):

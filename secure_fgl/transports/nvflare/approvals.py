@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from audits.evidence.charter_file import APPROVAL
 from crypto.errors import CryptoError
 from crypto.signing.canonical import canonical
 from crypto.signing.signatures import SigningKey, VerifyKey
@@ -21,7 +22,7 @@ from secure_fgl.errors import UsageError
 __all__ = ["LONGEST_REASON", "Approval", "Refusal", "Word", "approvals", "signature"]
 
 LONGEST_REASON = 500
-_DOMAIN, _REFUSAL = "charter", "charter refusal"
+_REFUSAL = "charter refusal"
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def _said(charter: bytes, reason: str) -> bytes:
 
 def signature(key: SigningKey, charter: bytes) -> bytes:
     """Return a party's signature over a charter, by what is signed of it."""
-    return key.sign(_DOMAIN, charter)
+    return key.sign(APPROVAL, charter)
 
 
 class Word(StrEnum):
@@ -103,7 +104,7 @@ def approvals(
         found[name] = Approval(Word.SIGNED if name in signatures else Word.NOTHING)
         try:
             if name in signatures:
-                key.verify(_DOMAIN, signatures[name], signed)
+                key.verify(APPROVAL, signatures[name], signed)
             if refusal is not None:
                 refusal.check(key, signed)
                 found[name] = Approval(Word.REFUSED, refusal.reason)

@@ -17,11 +17,11 @@ from collections.abc import Mapping, Sequence
 from crypto.errors import CryptoError
 from crypto.signing.checkpoint import read
 from protocols.errors import BadEnvelope
-from protocols.policy.budget import budget_key
+from protocols.policy.budget import budget_key, budget_origin
 from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.store.anchors import Anchor
-from secure_fgl.store.budgets import BudgetStore, origin_of
+from secure_fgl.store.budgets import BudgetStore
 from secure_fgl.store.files import Folder
 from secure_fgl.transports.nvflare.charter import Charter
 from secure_fgl.transports.nvflare.party import PartyKit
@@ -69,7 +69,7 @@ def cosigned(kit: PartyKit, client: str, heads: Sequence[bytes]) -> list[bytes]:
             head = read(data.decode("utf-8", "replace"), name=client, key=key)
         except CryptoError:
             raise BadEnvelope("A head of a budget is not signed by its client.") from None
-        if head.origin != origin_of(client, dataset):
+        if head.origin != budget_origin(client, dataset):
             raise BadEnvelope("A head is of another budget than this run takes from.")
         notes.append(head.sign(kit.me.signing, kit.name).encode())
     return notes
