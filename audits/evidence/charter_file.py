@@ -16,7 +16,7 @@ from crypto.errors import CryptoError
 from crypto.signing.canonical import canonical, parse
 from protocols.errors import EvidenceError
 
-__all__ = ["APPROVAL", "CharterFile", "read_charter"]
+__all__ = ["APPROVAL", "CharterFile", "approved", "read_charter"]
 
 APPROVAL = "charter"
 """The domain of a party's signature over a charter."""
@@ -78,13 +78,14 @@ def read_charter(data: bytes) -> CharterFile:
             organisations=_names(found.get("organisations", {})),
             signatures={name: bytes.fromhex(value) for name, value in signatures.items()},
             refused=tuple(sorted(_refusals(found.get("refusals", {})))),
-            signed=_signed(found),
+            signed=approved(found),
         )
     except (CryptoError, KeyError, TypeError, ValueError):
         raise EvidenceError("approvals", "charter.json is not a charter") from None
 
 
-def _signed(document: Mapping[str, Any]) -> bytes:
+def approved(document: Mapping[str, Any]) -> bytes:
+    """Return what parties sign: SHA-256 over all of a charter but signatures and refusals."""
     drawn_up = {name: value for name, value in document.items() if name not in _ADDED}
     return hashlib.sha256(canonical(drawn_up)).digest()
 

@@ -18,7 +18,6 @@ from protocols.plan.topology import TopologyPlan
 from protocols.policy.guard import describe
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.training import TrainingPlan
-from protocols.versions import PLAN
 from protocols.wire.run_context import RunContext
 from tests.protocols.toys import GIFTS, SOW, TRAIN, names_of, toy_plan
 from tests.protocols.wire import World
@@ -36,7 +35,7 @@ def with_item(plan, which, **facts):
 
 
 WORSE = {
-    "version": PLAN.version + 1,
+    "version": 99,
     "code": {"wider": "0" * 64},
     "seed": 1,
     "algorithm": "other",

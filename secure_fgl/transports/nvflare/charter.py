@@ -9,7 +9,6 @@ party's place, and nobody can say later that it agreed to another plan.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from typing import Any, NoReturn
 import yaml
 from pydantic import ValidationError
 
+from audits.evidence.charter_file import approved
 from crypto.errors import CryptoError
 from crypto.samplers import entropy
 from crypto.signing.canonical import canonical, parse
@@ -120,8 +120,7 @@ class Charter:
     @property
     def signed(self) -> bytes:
         """SHA-256 over all of the charter but signatures and refusals."""
-        document = {key: value for key, value in self.document().items() if key not in _WORDS}
-        return hashlib.sha256(canonical(document)).digest()
+        return approved(self.document())
 
     def signed_by(self, name: str, key: SigningKey) -> Charter:
         """Return the charter with one more signature."""
