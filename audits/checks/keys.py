@@ -184,6 +184,8 @@ def budget(case: Case) -> str:
         if unit not in claims or case.roster.party(party).role is not Role.CLIENT:
             fail("budget", f"{party} took from a budget, and no noise is planned for it")
         found.setdefault((party, unit), []).append(entry)
+    if claims and not case.yardstick.clients:
+        raise NotChecked("what clients reserved stands in their own ledgers")
     for unit, claim in claims.items():
         for party in case.yardstick.clients:
             _reserved(case, party, found.get((party, unit), []), unit, claim)

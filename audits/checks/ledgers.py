@@ -60,7 +60,7 @@ def heads(case: Case) -> str:
         raise NotChecked(
             "no heads held by others were given; whoever holds all keys could have rewritten all"
         )
-    later = 0
+    later, compared = 0, 0
     parties = {party["name"] for party in case.roster.document()}
     for party, note in held.items():
         if party not in case.ledger_index.leaves:
@@ -75,15 +75,15 @@ def heads(case: Case) -> str:
                 f"the ledger holds only {len(leaves)}",
             )
         _same_root("heads", party, head, leaves[: head.size])
-        later += len(leaves) - head.size
+        later, compared = later + len(leaves) - head.size, compared + 1
     rest = f"; {later} entries are later than those heads" if later else ""
     if missing := len(set(case.ledger_index.leaves) - set(held)):
         raise NotChecked(
-            f"heads of {len(held)} parties agree{rest}; those of {missing} others were not given"
+            f"heads of {compared} parties agree{rest}; those of {missing} others were not given"
         )
     if later:
-        raise NotChecked(f"all {len(held)} heads that others hold agree{rest}")
-    return f"all {len(held)} heads that others hold agree with these ledgers"
+        raise NotChecked(f"all {compared} heads that others hold agree{rest}")
+    return f"all {compared} heads that others hold agree with these ledgers"
 
 
 def _head(case: Case, step: str, party: str, note: str) -> Checkpoint:

@@ -33,6 +33,7 @@ from protocols.wire.roster import Roster
 SELF_CONSISTENT = "self-consistent only"
 WITNESSED = "verified against heads held by others"
 OWN_SIDE = "own side holds"
+UNSIGNED_SIDE = "own side holds, unsigned"
 
 
 class Status(StrEnum):
@@ -188,11 +189,16 @@ class Verification:
 
     @property
     def verdict(self) -> str:
-        """One of four sentences; a run is witnessed only if every party's head was compared."""
+        """One of five sentences; a run is witnessed only if every party's head was compared.
+
+        Of a side without a signed head nothing is signed: whoever holds the charter could have
+        written it.
+        """
         if self.failed is not None:
             return f"FAILED at {self.failed.name}"
         if self.side:
-            return OWN_SIDE
+            signed = any(s.name == "tree" and s.status is Status.OK for s in self.steps)
+            return OWN_SIDE if signed else UNSIGNED_SIDE
         heads = [step for step in self.steps if step.name == "heads"]
         return WITNESSED if heads and heads[0].status is Status.OK else SELF_CONSISTENT
 

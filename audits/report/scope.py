@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from audits.evidence.drift import Yardstick
 from audits.evidence.ledger_index import LedgerIndex, Sent
-from audits.evidence.steps import Case, Verification
+from audits.evidence.steps import UNSIGNED_SIDE, Case, Verification
 from audits.report import words
 from audits.report.models import Egress, Line
 from audits.report.sections import Fact, Flow, RoundBytes, RoundPart, Rows, Scope
@@ -180,10 +180,13 @@ def intact(evidence: Verification) -> Line:
         step = evidence.failed
         return Line(question=question, answer=f"No: {step.name}: {step.detail}.", state="FAIL")
     if evidence.side:
+        held = "is whole, was signed and fits the plan"
+        if evidence.verdict == UNSIGNED_SIDE:
+            held = "fits the plan, and no head of it is signed: it may be cut, or anybody's"
         return Line(
             question=question,
-            answer=f"As far as {evidence.side} alone can show: its ledger is whole, was signed "
-            "and fits the plan. What others recorded was not compared: secure-fgl audit gather.",
+            answer=f"As far as {evidence.side} alone can show: its ledger {held}. "
+            "What others recorded was not compared: secure-fgl audit gather.",
             state="ATTENTION",
         )
     return Line(

@@ -67,8 +67,34 @@ def test_a_ledger_cut_below_the_last_head_that_others_received_fails(view: RunVi
         cut = with_ledger(view, b"".join(lines[:end]))
         fails_at("tree", cut)
         assert "does not reach the head" in str(verify(cut).failed)
-    # Control: what stands after the last of them is its own word, which nobody holds.
+    # Control: what stands after the last of them nobody holds.
     assert verify(with_ledger(view, b"".join(lines[: last + 1]))).ok
+
+
+def test_what_nobody_signed_is_said_to_be_nobodys(view: RunView) -> None:
+    """Whoever hands the files on, with no key of that party, writes a tail as it likes."""
+    entries = entries_of(view.ledgers[GONE])
+    last = max(e["seq"] for e in entries if e["kind"] == "release")
+    assert entries[1]["kind"] == "receipt"
+    forged = write([*entries, {**entries[1], "salt": "00" * 16}])
+    for data in (view.ledgers[GONE], forged):
+        rest = len(data.splitlines()) - last
+        tree = next(s.detail for s in verify(with_ledger(view, data)).steps if s.name == "tree")
+        assert f"nobody signed the {rest} after them" in tree, tree
+
+
+def test_a_side_that_nobody_signed_is_not_said_to_be_signed(made: Federation) -> None:
+    """Its party's session never ended, or somebody took the head away and wrote what it liked."""
+    left = Run(made.folders[GONE]).view()
+    lines = left.ledgers[GONE].splitlines(keepends=True)
+    for view in (left, replace(left, ledgers={GONE: b"".join(lines[:6])})):
+        found = verify(view)
+        assert found.ok and found.verdict == "own side holds, unsigned", found.failed
+        line = build_report(view).verdict_strip[-1].answer
+        assert "no head of it is signed" in line and "was signed" not in line
+    stayed = Run(made.folders[FIVE[0]]).view()  # the control
+    assert verify(stayed).verdict == "own side holds"
+    assert "was signed" in build_report(stayed).verdict_strip[-1].answer
 
 
 def test_an_entry_below_that_head_cannot_be_written_anew(view: RunView) -> None:
@@ -104,4 +130,4 @@ def test_who_only_missed_the_end_did_not_leave(tmp_path: Path) -> None:
     found = verify(gathered(made, tmp_path))
     assert found.ok, found.failed
     tree = next(s.detail for s in found.steps if s.name == "tree")
-    assert "did not end its ledger" in tree and "left at" not in tree
+    assert "no signed head of its ledger is here" in tree and "left at" not in tree

@@ -12,7 +12,7 @@ import pytest
 from audits.accounting.account import account
 from audits.bundle.hand_over import hand_over
 from audits.evidence.run_files import RunView
-from audits.evidence.steps import OWN_SIDE, Status
+from audits.evidence.steps import OWN_SIDE, UNSIGNED_SIDE, Status
 from audits.evidence.verify import verify
 from audits.formats import render
 from audits.report.build import build_report
@@ -275,6 +275,24 @@ def test_o20_a_note_on_a_budget_is_the_aggregators_and_no_older_one(noised: Fede
     fails_at("budget", replace(view, budgets={OTHER: note(2, site=OTHER)}))
 
 
+def test_what_clients_reserved_no_other_side_shows(noised: Federation, he: Federation) -> None:
+    found = verify(side(noised, AGGREGATOR))
+    assert found.ok and step(found, "budget") is Status.NOT_CHECKED
+    assert step(verify(side(he, AGGREGATOR)), "budget") is Status.OK  # no noise: nothing to reserve
+
+
+def test_heads_of_ledgers_that_are_not_here_agree_with_nothing(masks: Federation) -> None:
+    """Whatever is given for other parties, of one side its own head alone is compared."""
+    view, held = side(masks, MINE), masks.toy.checkpoints
+    others = {OTHER: "no head at all", AGGREGATOR: held[AGGREGATOR]}
+    for more, status, said in (
+        (others, Status.NOT_CHECKED, "heads of 0 parties agree"),
+        ({**others, MINE: held[MINE]}, Status.OK, "all 1 heads"),
+    ):
+        step = {s.name: s for s in verify(replace(view, held_heads=more)).steps}["heads"]
+        assert (step.status, said) == (status, step.detail[: len(said)])
+
+
 def test_a_session_that_never_ended_has_no_head_and_says_so(
     tmp_path: Path, masks: Federation
 ) -> None:
@@ -286,7 +304,7 @@ def test_a_session_that_never_ended_has_no_head_and_says_so(
         checkpoints={},
     )
     found = verify(opened)
-    assert found.verdict == OWN_SIDE and step(found, "tree") is Status.NOT_CHECKED
+    assert found.verdict == UNSIGNED_SIDE and step(found, "tree") is Status.NOT_CHECKED
     fails_at("files", replace(view, checkpoints={}))
 
 

@@ -142,6 +142,7 @@ def test_facts_read_back_and_every_one_of_them_is_in_the_fingerprint() -> None:
             canonical({**facts().party.document(), "organisation": "Bank", **more})
             for more in (
                 {"name": "../x"},
+                {"name": 7},
                 {"name": "aggregator"},
                 {"role": "key_authority"},
                 {"role": "king"},
@@ -176,9 +177,13 @@ def test_organisations_are_called_as_they_are(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x" * 101, " x", "x  y", "x\ny", "H\u043espital", "x\u202ey", "ﬁrm", "12 3"]
+    "text",
+    [
+        *("", "x" * 101, " x", "x  y", "x\ny", "H\u043espital", "x\u202ey", "ﬁrm", "12 3", 7),
+        *("Ban\u034fk A", "Bank\ufe0f A", "Bank\u2800A", "\u1160", "Bank\U000e0100"),  # not drawn
+    ],
 )
-def test_organisations_hide_nothing_in_their_names(text: str) -> None:
+def test_organisations_hide_nothing_in_their_names(text: Any) -> None:
     assert misnamed_organisation(text)
 
 
@@ -260,6 +265,33 @@ def test_a_charter_names_every_organisation_or_none(made: Parties) -> None:
             drawn(made, organisations=wrong)
 
 
+def test_nobody_signs_or_keeps_a_charter_that_calls_its_organisation_otherwise(
+    tmp_path: Path,
+) -> None:
+    """Whoever draws it up names the organisations; a party's own facts say what it announced."""
+    parties = assemble(named(), tmp_path)
+    site, *_ = parties.folders
+    folder = parties.folders[site]
+    me = party.load_identity(folder)
+    names = {name: f"Bank {i}" for i, name in enumerate(parties.charter.sites)}
+    honest = drawn(parties, organisations=names)
+    other = drawn(parties, organisations={**names, me.party.name: "Bank Elsewhere"})
+    (folder / f"{me.party.name}.facts.json").write_bytes(
+        Facts(me.party, names[me.party.name]).encode()
+    )
+    with pytest.raises(EvidenceError, match="organisation otherwise"):
+        joining.sign(folder, other)
+    keys = [party.load_identity(place) for place in parties.folders.values()]
+    for key in keys:
+        honest = honest.signed_by(key.party.name, key.signing)
+        other = other.signed_by(key.party.name, key.signing)
+    with pytest.raises(EvidenceError, match="organisation otherwise"):
+        joining.keep(folder, other)
+    joining.refuse(folder, other, "we are not Bank Elsewhere")  # what is left to it
+    joining.sign(folder, honest)  # the control
+    assert joining.keep(folder, honest).charter.signed == honest.signed
+
+
 def test_a_charter_that_somebody_refused_never_runs(made: Parties, tmp_path: Path) -> None:
     """A copy with that party's earlier signature and without the refusal does not run there."""
     parties = assemble(named(), tmp_path)
@@ -305,6 +337,13 @@ def test_a_refusal_is_its_party_s_and_of_its_charter(made: Parties) -> None:
         with pytest.raises(UsageError, match="no reason"):
             charter.refused_by(first, keys[first].signing, reason)
     assert charter.refused_by(first, keys[first].signing, "Grün ist gut").refusals
+    for reason in ("two\nlines", "x" * 501, 7):  # signed by a program of the party's own
+        said = canonical([charter.signed.hex(), reason])
+        document = {**charter.document(), "refusals": {first: {"reason": reason}}}
+        note = keys[first].signing.sign("charter refusal", said).hex()
+        document["refusals"][first]["signature"] = note
+        with pytest.raises(EvidenceError, match="cannot be read"):
+            Charter.decode(canonical(document))
 
 
 def test_copies_are_put_together_and_nothing_else_is(made: Parties) -> None:

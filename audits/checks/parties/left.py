@@ -2,6 +2,7 @@
 
 Others received what it sent, each envelope under a head of its ledger, and wrote these heads down
 in ledgers that they signed. To the last of them its ledger is held, so that it cannot be cut below.
+What stands after it nobody signed: whoever hands the files on can cut it, and write it.
 """
 
 from __future__ import annotations
@@ -46,15 +47,15 @@ def held_by_others(case: Case, party: str) -> str:
         received.append(sent)
     size, reached = len(case.ledger_index.entries[party]), max((s.seq for s in received), default=0)
     if not received:
-        return f"{party} left before others received anything of it"
-    rest = f"; what follows entry {reached} is its own word" if size > reached + 1 else ""
+        return f"{party} left before others received anything of it, and nobody signed its ledger"
+    rest = f"nobody signed the {size - reached} after them"
     where = _where(case, party, own, received)
-    return f"{party} {where}: its ledger is held to a head over {reached} entries{rest}"
+    return f"{party} {where}: its ledger is held to a head over {reached} entries; {rest}"
 
 
 def _where(case: Case, party: str, own: list[Sent], received: list[Sent]) -> str:
     if any(sent.part is Service.HEADS for sent in received):
-        return "was there at the end and did not end its ledger"
+        return "was there at the end, and no signed head of its ledger is here"
     last = max(sent.exchange for sent in received)
     unanswered = [
         sent.round

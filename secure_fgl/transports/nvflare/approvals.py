@@ -27,24 +27,32 @@ _REFUSAL = "charter refusal"
 
 @dataclass(frozen=True)
 class Refusal:
-    """One party's signed no, with its reason in words."""
+    """One party's signed no, with its reason in words, made or read.
+
+    Raises:
+        UsageError: the reason is empty, too long, or of more than one line: all others print it.
+    """
 
     reason: str
     signature: bytes
 
-    @classmethod
-    def of(cls, key: SigningKey, charter: bytes, reason: str) -> Refusal:
-        """Refuse a charter, by what is signed of it.
-
-        Raises:
-            UsageError: the reason is empty, too long, or of more than one line.
-        """
-        if not 1 <= len(reason) <= LONGEST_REASON or not reason.isprintable():
+    def __post_init__(self) -> None:
+        """See what the class says."""
+        said: object = self.reason
+        if (
+            not isinstance(said, str)
+            or not 1 <= len(said) <= LONGEST_REASON
+            or not said.isprintable()
+        ):
             raise UsageError(
                 "This is no reason that a refusal can hold.",
                 why=f"it takes 1 to {LONGEST_REASON} printable characters on one line",
                 fix="--reason 'why, in a sentence; all parties will read it'",
             )
+
+    @classmethod
+    def of(cls, key: SigningKey, charter: bytes, reason: str) -> Refusal:
+        """Refuse a charter, by what is signed of it; raises UsageError for what is no reason."""
         return cls(reason, key.sign(_REFUSAL, _said(charter, reason)))
 
     def check(self, key: VerifyKey, charter: bytes) -> None:

@@ -35,6 +35,11 @@ __all__ = [
 LIMIT = 1 << 14  # bytes; ours has about 400
 _LONGEST = 100  # characters of an organisation's name
 _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\ufe00-\ufe0f"
+    "\U00016fe4\U0001d159\U000e0100-\U000e01ef]"
+)
+"""Printable by Unicode's classes and drawn as nothing, or as a blank."""
 _TOGETHER = {"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"}
 """Scripts that one name is written in; of others, letters that look alike would hide a stranger."""
 
@@ -95,6 +100,8 @@ def party_of(document: object) -> Party:
     """Return a party from its public facts; raises what plain data of another shape raise."""
     if not isinstance(document, dict) or set(document) != {"name", "role", "verify", "seal"}:
         raise ValueError("not the facts of a party")
+    if not isinstance(document["name"], str):
+        raise TypeError("a name is a text")
     verify = VerifyKey(bytes.fromhex(document["verify"]))
     seal = SealingKey.from_bytes(bytes.fromhex(document["seal"]))
     return Party(document["name"], Role(document["role"]), verify, seal)
@@ -125,15 +132,16 @@ def check_party(name: str, role: Role) -> None:
         )
 
 
-def misnamed_organisation(text: str) -> str:
+def misnamed_organisation(text: object) -> str:
     """Return why an organisation cannot be called so; empty if it can.
 
     Names are of one script, so that no letter of another one that looks alike hides in them.
     """
-    if not 1 <= len(text) <= _LONGEST:
+    if not isinstance(text, str) or not 1 <= len(text) <= _LONGEST:
         return f"is to have a name of 1 to {_LONGEST} characters"
     plain = unicodedata.normalize("NFKC", text)
-    if plain != text or not text.isprintable() or text != " ".join(text.split()):
+    unseen = _UNSEEN.search(text) or not text.isprintable()
+    if plain != text or unseen or text != " ".join(text.split()):
         return "has a name with characters that are not seen, or look like others"
     scripts = {unicodedata.name(c, "?").split()[0] for c in text if c.isalpha()}
     if not scripts:

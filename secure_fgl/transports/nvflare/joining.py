@@ -9,8 +9,9 @@ from pathlib import Path
 from protocols.errors import EvidenceError
 from protocols.wire.roster import Identity
 from secure_fgl.errors import UsageError
-from secure_fgl.store.files import replace
+from secure_fgl.store.files import content, replace
 from secure_fgl.transports.nvflare.charter import Charter
+from secure_fgl.transports.nvflare.facts import LIMIT, Facts
 from secure_fgl.transports.nvflare.party import (
     PartyKit,
     check_not_refused,
@@ -26,10 +27,12 @@ def sign(folder: str | Path, charter: Charter) -> Charter:
 
     Raises:
         UsageError: the folder holds no identity of ours.
-        EvidenceError: the charter names this party with other keys or another role, contradicts
-            itself, or sets what is each site's own; or this party refused it.
+        EvidenceError: the charter names this party with other keys, another role or another
+            organisation, contradicts itself, or sets what is each site's own; or this party
+            refused it.
     """
     me = _named(Path(folder), charter)
+    _check_organisation(Path(folder), charter, me)
     charter.check_content()
     check_not_refused(Path(folder), charter)
     return charter.signed_by(me.party.name, me.signing)
@@ -59,6 +62,24 @@ def _named(folder: Path, charter: Charter) -> Identity:
     if name not in charter.sites or charter.roster.party(name) != me.party:
         raise EvidenceError("charter", "it does not name this party as it announced itself")
     return me
+
+
+def _check_organisation(folder: Path, charter: Charter, me: Identity) -> None:
+    """See that the charter calls this party's organisation as its own facts beside its keys do.
+
+    A party that a program made, and a charter without organisations, have nothing to compare.
+    """
+    path = folder / f"{me.party.name}.facts.json"
+    if not charter.organisations or not path.exists():
+        return
+    try:
+        announced = Facts.decode(content(path, LIMIT) or b"")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}).") from error
+    if announced != Facts(me.party, charter.organisations.get(me.party.name, "")):
+        raise EvidenceError(
+            "charter", "it names this party's organisation otherwise than its facts"
+        )
 
 
 def merged(copies: Sequence[Charter]) -> Charter:
@@ -92,7 +113,7 @@ def keep(folder: str | Path, charter: Charter) -> PartyKit:
         UsageError: the folder holds a run of another charter, or cannot be written.
     """
     charter.check()
-    _named(Path(folder), charter)
+    _check_organisation(Path(folder), charter, _named(Path(folder), charter))
     check_not_refused(Path(folder), charter)
     path, data = Path(folder) / "charter.json", charter.encode()
     try:

@@ -3,6 +3,7 @@
 ::
 
     PARTY/  identity.json (0600)   the seed of its keys; never leaves this folder
+            NAME.facts.json        what it announced of itself; charters are held to it
             charter.json           what all parties agreed on, signed by all
             refused/               charters that this party refused; it starts none of them
             plugins/               this party's own copies of the plug-ins that the charter names
