@@ -106,12 +106,12 @@ _AUDIT = "audit with the program that made the run, or run again with this one"
 
 ENVELOPE = Format("envelope", 3, "let all parties of a run use one version", mark=b"SFGL")
 PLAN = Format(
-    "plan", 8, "make a plan with this program before a run; audit with the program that made a run"
+    "plan", 9, "make a plan with this program before a run; audit with the program that made a run"
 )
-LEDGER = Format("ledger", 6, _AUDIT)
+LEDGER = Format("ledger", 7, _AUDIT)
 BUNDLE = Format("bundle", 2, "check it with the program that made it, or ask for a new bundle")
 STATE = Format(
-    "kept state", 10, "resume with the program that the run began with, or start it again", b"SFGS"
+    "kept state", 11, "resume with the program that the run began with, or start it again", b"SFGS"
 )
 CAPTURE = Format("capture", 3, _AUDIT, mark=b"SFGC")
 CLIENT_MODEL = Format(

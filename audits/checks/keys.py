@@ -150,17 +150,25 @@ class _Claim(NamedTuple):
 
 def _claims(case: Case) -> dict[Unit, _Claim]:
     noised = {item.id for item in case.plan.items if item.noise is not None}
+    caps = case.policy.budgets
     found: dict[Unit, _Claim] = {}
     if noised:
         found["client"] = _Claim(
-            case.policy.budget, lambda e: e["kind"] == "release" and e["item"] in noised
+            caps.get("client"), lambda e: e["kind"] == "release" and e["item"] in noised
         )
+    counted: dict[Unit, set[str]] = {}
+    for item in case.plan.items:
+        if item.counted is not None:
+            counted.setdefault(item.counted.unit, set()).add(item.id)
     if (training := case.plan.training) is not None:
-        cap = case.policy.training.budget if case.policy.training is not None else None
-        counted = {item.id for item in case.plan.items if item.counted is not None}
+        scored = counted.get(training.unit, set())
         found[training.unit] = _Claim(
-            cap,
-            lambda e: e["kind"] == "training" or (e["kind"] == "release" and e["item"] in counted),
+            caps.get(training.unit),
+            lambda e: e["kind"] == "training" or (e["kind"] == "release" and e["item"] in scored),
+        )
+    if rows := counted.get("node"):
+        found["node"] = _Claim(
+            caps.get("node"), lambda e: e["kind"] == "release" and e["item"] in rows
         )
     return found
 

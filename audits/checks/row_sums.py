@@ -17,6 +17,7 @@ from protocols.disclosures.row_sum.messages import RowTotals
 from protocols.disclosures.row_sum.run import rows_guard
 from protocols.evidence.ledger import Entry
 from protocols.plan.steps import Step
+from protocols.privacy.record_noise import counted_in
 from protocols.wire.roles import Role
 
 _ROWS = Disclosure.ROW_SUM
@@ -47,6 +48,7 @@ def row_sums(case: Case) -> str:
             _fail(party, entry, "rest on more than one canary (O24)")
         if "clients" in entry and entry["clients"] != _counted(case, ask, party, entry):
             _fail(party, entry, "count other clients than envelopes arrived of")
+        _noised(case, party, entry)
     _nothing_twice(told)
     refused = _servers(case)
     _nothing_missing(case)
@@ -66,6 +68,19 @@ def row_sums(case: Case) -> str:
 
 def _fail(party: str, entry: Entry, what: str) -> NoReturn:
     fail("opened", f"the rows of exchange {entry['exchange']}, as {party} has them, {what}")
+
+
+def _noised(case: Case, party: str, entry: Entry) -> None:
+    """Hold what a client added to the plan's noise, and its nodes to so many rows (ADR 0054)."""
+    if "clipped" not in entry:
+        return
+    noise = counted_in(case.plan.items, "node")
+    facts = {name: entry.get(name) for name in ("delta", "epsilon", "scale")}
+    wanted = {name: getattr(noise, name, None) for name in facts}
+    if facts != wanted:
+        _fail(party, entry, "were noised otherwise than planned")
+    if noise is not None and entry.get("entered", noise.fields + 1) > noise.fields:
+        _fail(party, entry, "hold a node in more rows than the noise covers")
 
 
 def _nothing_twice(told: list[tuple[str, Entry]]) -> None:

@@ -59,18 +59,23 @@ class NoisePlan(Strict):
 
 
 class CountPlan(Strict):
-    """The noise of one item's counts of single records; numbers not whole are decimal texts.
+    """The noise of one item that hides single records; numbers not whole are decimal texts.
 
     Attributes:
+        unit: the records: ``graph``: counts of scored graphs (`record_noise`); ``node``: rows of
+            nodes' features (`row_noise`).
         mechanism: ``discrete_gaussian`` or ``discrete_laplace``.
-        scale: of the noise on a field, in units of what one record moves it by.
-        fields: of one message, noised ones: one record moves each by its unit at most.
+        scale: of the noise on a field, in units of what one record moves it by; on a row, in units
+            of the clip.
+        fields: of one message, noised ones: one record moves each by its unit at most. Of rows,
+            those that one node enters at most.
         entries: numbers that are noised.
-        margin: head-room of a total on either side (O19).
+        margin: head-room of a total on either side (O19); 0 where words have room.
         releases: of one client, in the whole run.
         epsilon, delta: for one record and the run.
     """
 
+    unit: Literal["graph", "node"] = "graph"
     mechanism: Literal["discrete_gaussian", "discrete_laplace"]
     scale: str
     fields: int

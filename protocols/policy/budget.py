@@ -11,8 +11,8 @@ from protocols.strict import Strict
 
 __all__ = ["Budget", "Reserve", "Unit", "budget_key"]
 
-Unit = Literal["client", "graph"]
-"""Whose presence a budget bounds: everything of one client, or one training graph of it."""
+Unit = Literal["client", "graph", "node"]
+"""What a budget bounds: everything of one client, one graph of it, or one node's features."""
 
 
 class Budget(Strict):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import ClassVar, TypeVar
 
+from protocols.policy.budget import Budget, Unit
 from protocols.strict import Strict
 
 __all__ = ["Guard", "ValueStage", "describe", "find", "guard_of"]
@@ -44,6 +45,10 @@ class Guard(Strict):
     def within(self) -> tuple[Guard, ...]:
         """Return guards that this one is made of, which kept state may refer to."""
         return ()
+
+    def budgets(self) -> Mapping[Unit, Budget]:
+        """Return what its noise may spend over all runs, by unit; empty where others say so."""
+        return {}
 
 
 G = TypeVar("G", bound=Guard)

@@ -16,7 +16,7 @@ from protocols.errors import CohortTooSmall, NotAdmitted, PolicyError
 from protocols.evidence.capture import Capture
 from protocols.forms import Algorithm, Form
 from protocols.policy.admission import counted_objection, private_objection
-from protocols.policy.budget import Budget
+from protocols.policy.budget import Budget, Unit
 from protocols.policy.chains import check_chain
 from protocols.policy.cohort_changes import CohortChanges
 from protocols.policy.guard import Guard, find
@@ -170,6 +170,17 @@ class PrivacyPolicy(Strict):
         return tuple(
             d for d, chain in self.rules.items() if any(isinstance(g, UnsafeClear) for g in chain)
         )
+
+    @property
+    def budgets(self) -> dict[Unit, Budget]:
+        """What all runs together may spend of one site's data set, by unit (O20)."""
+        found: dict[Unit, Budget] = {} if self.budget is None else {"client": self.budget}
+        if self.training is not None:
+            found[self.training.unit] = self.training.budget
+        for chain in self.rules.values():
+            for guard in chain:
+                found.update(guard.budgets())
+        return found
 
     @property
     def others(self) -> int:

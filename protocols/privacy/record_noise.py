@@ -15,7 +15,7 @@ What is scored depends on training graphs through models alone, which noised gra
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -30,6 +30,7 @@ from protocols.errors import NotInPlan, PolicyError
 from protocols.plan.noise import CountPlan
 from protocols.plan.plan import Item, MessagePlan, Plan
 from protocols.plan.steps import Step
+from protocols.policy.budget import Unit
 from protocols.policy.guard import guard_of
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.accounting import ORDERS, margin, net_epsilon, rdp_laplace, tails
@@ -43,6 +44,7 @@ __all__ = [
     "counted_in",
     "counted_of",
     "plan_counted",
+    "smallest",
 ]
 
 Sent = tuple[tuple[tuple[int, int], ...], int]
@@ -104,20 +106,26 @@ def plan_counted(guard: RecordNoise, sent: tuple[Sent, ...], clients: int) -> Co
     def fits(scale: float) -> bool:
         return counted_epsilon(at(scale), clients) <= guard.epsilon
 
-    low, high = MIN_SCALE, MAX_SCALE / most
+    high = MAX_SCALE / most
     if not fits(high):
         raise PolicyError(
             f"No noise on counts reaches epsilon {guard.epsilon:g} and delta {guard.delta:g}.",
             why="there are too many scores, or one record moves a count too far",
             fix="plan fewer rounds, or a larger epsilon or delta of record_noise",
         )
+    high = smallest(fits, MIN_SCALE, high)
+    sizes = {"clients": clients, "dimension": at(high).entries, "releases": at(high).releases}
+    return at(high, margin(guard.mechanism, high * most, **sizes))
+
+
+def smallest(fits: Callable[[float], bool], low: float, high: float) -> float:
+    """Return the smallest scale that fits, to 1e-6 and from above, or `low`; `high` fits."""
     if fits(low):
-        high = low
+        return low
     while high > low * (1.0 + 1e-6):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if fits(middle) else (middle, high)
-    sizes = {"clients": clients, "dimension": at(high).entries, "releases": at(high).releases}
-    return at(high, margin(guard.mechanism, high * most, **sizes))
+    return high
 
 
 def counted_epsilon(counted: CountPlan, clients: int, releases: int | None = None) -> float:
@@ -138,14 +146,17 @@ def check_counted(plan: Plan, policy: PrivacyPolicy) -> None:
         sent = tuple((counted_of(item.messages), item.times) for item in summed)
         wanted = plan_counted(guard, sent, len(plan.clients))
     for item in plan.items:
+        if item.disclosure is Disclosure.ROW_SUM:  # see `protocols.privacy.row_noise`
+            continue
         noised = item in summed and bool(counted_of(item.messages))
         if item.counted != (wanted if noised else None):
             raise NotInPlan(f"{item.id}: the plan's noise on counts is not what the policy needs.")
 
 
-def counted_in(items: Sequence[Item]) -> CountPlan | None:
-    """Return the one noise on counts of a plan's items; None where none is planned."""
-    return next((item.counted for item in items if item.counted is not None), None)
+def counted_in(items: Sequence[Item], unit: Unit = "graph") -> CountPlan | None:
+    """Return the one noise of a plan's items that hides such records; None if none is planned."""
+    found = (item.counted for item in items if item.counted is not None)
+    return next((one for one in found if one.unit == unit), None)
 
 
 def add_counted(item: Item, layout: SumLayout, integers: NDArray[np.int64]) -> None:

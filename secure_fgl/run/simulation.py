@@ -240,15 +240,14 @@ class Preparation:
         store, dataset = BudgetStore(self.config.budget.store), self.plan.data.name
         by = parties.aggregator.context.me
         for site in self.plan.clients:
-            if self.policy.budget is not None:
-                folder.text(f"budgets/{site}.checkpoint", store.witness(site, dataset, by))
-            if (training := self.policy.training) is not None:
-                note = store.witness(site, budget_key(dataset, training.unit), by)
-                folder.text(f"budgets/{site}.{training.unit}.checkpoint", note)
+            for unit in self.policy.budgets:
+                name = site if unit == "client" else f"{site}.{unit}"
+                note = store.witness(site, budget_key(dataset, unit), by)
+                folder.text(f"budgets/{name}.checkpoint", note)
 
     def reserve(self) -> Callable[[str], Reserve] | None:
         """Return the door to every site's privacy budget; None if the policy has none."""
-        if self.policy.budget is None and self.policy.training is None:
+        if not self.policy.budgets:
             return None
         store, own = BudgetStore(self.config.budget.store), self.plan.data.name
         return lambda site: store.door(site, own)

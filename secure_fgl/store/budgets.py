@@ -19,13 +19,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import get_args
 from urllib.parse import quote
 
 from crypto.errors import CryptoError
 from crypto.signing.canonical import canonical, parse
 from crypto.signing.checkpoint import Checkpoint
 from protocols.errors import BudgetExceeded, EvidenceError, LedgerError, NotInPlan
-from protocols.policy.budget import Reserve, budget_key
+from protocols.policy.budget import Reserve, Unit, budget_key
 from protocols.policy.policy import Budget
 from protocols.privacy.noising import TAIL_BITS
 from protocols.wire.roster import Identity
@@ -142,7 +143,9 @@ class BudgetStore:
         def take(
             *, dataset: str, run: str, rdp: Sequence[float], cap: Budget
         ) -> dict[str, str | int]:
-            if own is not None and dataset not in (own, budget_key(own, "graph")):
+            if own is not None and dataset not in {
+                budget_key(own, unit) for unit in get_args(Unit)
+            }:
                 raise NotInPlan("The plan names another data set than this site brings (O20).")
             curve = [repr(float(value)) for value in rdp]
             made = self.reserve(site, dataset, run, curve, repr(_TAILS), cap)

@@ -31,6 +31,8 @@ EACH, FEATURES = 4, 3
 BOUND, BITS = 8.0, 18
 STEP = BOUND / (2 ** (BITS - 1) - 1)
 CAP, PLACES = 64, 8
+CLIP = 2.0
+"""Of a term's norm under noise: no term of `rowed` is longer."""
 
 
 class Go(ReleasedMessage):
@@ -100,13 +102,22 @@ def watch_cuts(monkeypatch: pytest.MonkeyPatch) -> list[dict[Any, Any]]:
 
 
 def row_policy(**facts: Any) -> PrivacyPolicy:
-    """Return a policy under which rows are added up; `facts`: of the guard, and `colluders`."""
+    """Return a policy under which rows are added up.
+
+    Args:
+        facts: of the guard; `colluders` and `minimum_cohort`; and `noise`, the guard `row_noise`
+            of the form noised, under which a term's norm is clipped.
+    """
+    noise = facts.pop("noise", None)
+    facts = {**facts, "form": "noised"} if noise else facts
     document = PrivacyPolicy.preset("masks").document()
     more = {k: facts.pop(k) for k in ("colluders", "minimum_cohort") if k in facts}
     guard = Rows(
         **{"cap": CAP, "canaries": 3, "links": 256, "rows": PLACES, "accept_sums": True, **facts}
     )
-    chain = (Clip(bound=BOUND), Quantise(bits=BITS), guard, Seal())
+    chain: tuple[Any, ...] = (Clip(bound=BOUND), Quantise(bits=BITS), guard, Seal())
+    if noise:
+        chain = (Clip(bound=CLIP, norm="l2"), Quantise(bits=16), noise, guard, Seal())
     rules = {**document["rules"], "ROW_SUM": [g.model_dump() for g in chain]}
     changed = {"name": "rows", "rules": rules, "capture": None, **more}
     return PrivacyPolicy.model_validate({**document, **changed})
@@ -125,9 +136,11 @@ def rowed(world: type[World] = World, clients: int = 6, **facts: Any) -> Any:
     node, has a leaf at every other client: the node with number n of these, so that stars have
     leaves of their own where EACH allows it. Rows 1 and 5 have one leaf alone.
     """
+    reserve, plan = (facts.pop(name, None) for name in ("reserve", "plan"))
     policy = row_policy(**facts)
-    plan = row_plan(policy, clients=clients)
-    made = world(ADDING, policy, plan=plan, clients=plan.clients, d=FEATURES)
+    plan = plan or row_plan(policy, clients=clients)
+    place = {"plan": plan, "clients": plan.clients, "d": FEATURES, "reserve": reserve}
+    made = world(ADDING, policy, **place)
     rng = np.random.default_rng(0)
     number = {name: n for n, name in enumerate(sorted(made.names))}
     edges = [

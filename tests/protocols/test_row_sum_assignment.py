@@ -54,7 +54,7 @@ def test_every_row_rests_on_enough_others_and_every_node_enters_one(seed):
         for name in one.others(receiver):
             for node in offers[name].nodes[one.row]:
                 assert seen.setdefault(node, one.row) == one.row
-    free = assigned(offers, 3, 64, free=True)
+    free = assigned(offers, 3, 64, each=1 << 20)
     assert len(free) > len(served) > 0  # the control tells more, of nodes that stand in several
 
 

@@ -169,7 +169,7 @@ def test_o10_a_row_under_the_floor_is_opened_by_nobody_and_the_control_opens_it(
 
 def test_o25_a_node_in_two_rows_is_refused(monkeypatch):
     def freely(offers, floor, places, **more):
-        return assigned(offers, floor, places, free=True)
+        return assigned(offers, floor, places, each=1 << 20)
 
     monkeypatch.setattr(matching, "assigned", freely)
     refuses(rowed().start(), "A node was to enter two rows")

@@ -12,6 +12,7 @@ from protocols.disclosures.row_sum.run import RowSide, grid_of, held, row_run_of
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.messages import Message
 from protocols.plan.steps import Step
+from protocols.privacy.record_noise import counted_in
 from protocols.sessions.part import Delivery, Scope, SessionPart, Takes
 from protocols.sessions.table import Event
 from protocols.wire.inbox import Incoming
@@ -79,8 +80,13 @@ class RowAdding(SessionPart):
         size = run.length(Kind.SHARE)
         cut = {n: boxes[i * size : (i + 1) * size] for i, n in enumerate(run.roster.clients)}
         there = {name: box for name, box in cut.items() if any(box)}
-        slots, clipped, sums = side.parts(there, *grid_of(self._context.policy))
-        self._note(side, {"clipped": int(clipped), "sums": sums})
+        noise = counted_in(self._context.plan.items, "node")
+        slots, clipped, sums = side.parts(there, *grid_of(self._context.policy), noise)
+        facts: dict[str, object] = {"clipped": int(clipped), "sums": sums}
+        if noise is not None:
+            spent = {"delta": noise.delta, "epsilon": noise.epsilon, "scale": noise.scale}
+            facts |= {**spent, "entered": side.entered()}
+        self._note(side, facts)
         return Step.PART, RowParts(slots=slots)
 
     def _note(self, side: RowSide, facts: dict[str, object]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.row_sum.run import row_item, rows_guard
 from protocols.errors import NotInPlan
+from protocols.privacy.row_noise import check_row_noise
 from protocols.wire.roles import Role
 from protocols.wire.run_context import RunContext
 
@@ -18,6 +19,7 @@ def _check(context: RunContext) -> None:
         for item in context.plan.items
         if item.disclosure is Disclosure.ROW_SUM and item.sender == str(Role.CLIENT)
     ]
+    check_row_noise(context.plan, context.policy)
     if rows_guard(context.policy) is None or not said:
         return
     if said != [row_item(context.plan)]:
@@ -37,7 +39,7 @@ def _check(context: RunContext) -> None:
         if item.part is Disclosure.ROW_SUM and item.times > 1:
             raise NotInPlan(
                 f"The plan has rows added up {item.times} times ({item.id}).",
-                why="a node enters one row in a run; a second time it would enter another",
+                why="a node enters so many rows in a run; a second time it would enter others",
                 fix="make a new plan with this policy",
             )
 

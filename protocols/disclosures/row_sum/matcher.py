@@ -44,7 +44,7 @@ class RowMatcher(SessionPart):
         }
         digest = same_canary({name: one[0] for name, one in said.items()})
         offers = confirmed({name: offer for name, (_, _, offer) in said.items()})
-        served, key = assigned(offers, run.floor, run.guard.rows), entropy(32)
+        served, key = assigned(offers, run.floor, run.guard.rows, each=run.each), entropy(32)
         found = {
             name: run.close(
                 orders_bytes(orders(served, name, digest), sent, run, key),

@@ -15,12 +15,13 @@ from protocols.disclosures.row_sum.guards import Rows
 from protocols.disclosures.row_sum.messages import RowParts, RowTotals
 from protocols.disclosures.row_sum.protocol.wire import box_bytes, slot_bytes
 from protocols.disclosures.row_sum.run import WIDTH
-from protocols.disclosures.row_sum.words import MATCHER, PARTS, ROWS, TOLD
+from protocols.disclosures.row_sum.words import MATCHER, NOISY_ROWS, PARTS, ROWS, TOLD
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
 from protocols.plan.builder import PlanBuilder, Times
 from protocols.plan.steps import Step
 from protocols.policy.guard import Guard, guard_of
+from protocols.privacy.row_noise import wanted
 from protocols.wire.roles import Role
 
 _CLIENT, _AGGREGATOR = str(Role.CLIENT), str(Role.AGGREGATOR)
@@ -68,7 +69,7 @@ class RowSumPlanning(Planning):
         rows = guard_of(plan.policy.rules.get(self.disclosure, ()), Rows)
         if rows is None or rows.unsafe:
             return None
-        return {_CLIENT: ROWS, "network": NETWORK}
+        return {_CLIENT: NOISY_ROWS if rows.noised else ROWS, "network": NETWORK}
 
     def down(self, plan: PlanBuilder, exchange: Exchange, times: Times) -> dict[str, int]:
         """Return the sizes of masked sums for one client."""
@@ -109,7 +110,7 @@ def _plan_rows(plan: PlanBuilder, name: str, kind: type[Message], rows: Rows, ti
     learns = {_AGGREGATOR: BOXED, _SERVER: POINTS, "other clients": "nothing", "network": NETWORK}
     plan.add(
         name, part, Step.UP, up, (kind,), part, times, body=points, dims={WIDTH: width},
-        said=learns,
+        said=learns, counted=wanted(plan.policy, width, clients),
     )  # fmt: skip
     add(Step.POINTS, to_server, POINTS, clients * points, Bundle)
     add(Step.ANSWERS, from_server, BOXED, clients * answer, Bundle)

@@ -14,17 +14,16 @@ from protocols.policy.guard import guard_of
 from protocols.policy.guards import Clip, Quantise
 
 _PROTECTED = ("clip", "quantise", "rows", "seal")
+_NOISED = ("clip", "quantise", "row_noise", "rows", "seal")
 _PUBLISHED = ("rows", "unsafe_clear")
-TERM_BITS = 31
-"""Sums of rows are mod 2^32; one bit is the sign."""
 
 
 class RowSumRules(Rules):
     """Rows under masks, found by tags; or as published, and then Unsafe."""
 
     protecting = frozenset({"rows", "unsafe_clear"})
-    applied = protecting | {"clip", "quantise", "seal"}
-    order = "clip, quantise, rows, seal; or rows, unsafe_clear"
+    applied = protecting | {"clip", "quantise", "row_noise", "seal"}
+    order = "clip, quantise, rows, seal; clip, quantise, row_noise, rows, seal; rows, unsafe_clear"
     from_records = True
 
     def check(self, chain: Chain) -> None:
@@ -33,18 +32,19 @@ class RowSumRules(Rules):
         if rows is None:
             super().check(chain)
             return
-        wanted = _PUBLISHED if rows.unsafe else _PROTECTED
+        wanted = _PUBLISHED if rows.unsafe else _NOISED if rows.noised else _PROTECTED
         if tuple(guard.guard for guard in chain) != wanted:
             raise ValueError(f"needed are exactly {', '.join(wanted)}, for form '{rows.form}'")
         if rows.unsafe:
             return
-        if (clip := guard_of(chain, Clip)) is None or clip.norm != "linf":
-            raise ValueError("'rows' needs 'clip' with norm linf: of every entry of a client's sum")
+        norm, of = ("l2", "a node's term") if rows.noised else ("linf", "every entry of a sum")
+        if (clip := guard_of(chain, Clip)) is None or clip.norm != norm:
+            raise ValueError(f"'rows' of form '{rows.form}' needs 'clip' with norm {norm}: of {of}")
         if (quantise := guard_of(chain, Quantise)) is None or quantise.bits > 20:
             raise ValueError("'quantise' has too many bits: rows add up in 32; take 20 or fewer")
 
     def accounted(self, chain: Chain) -> bool:
-        """Rows are told without noise, and so is who adds to which."""
+        """Rows have no noise that hides a client as a whole, nor has who adds to which."""
         rows = guard_of(chain, RowsGuard)
         return rows is None or rows.unsafe
 
@@ -59,11 +59,11 @@ class RowSumRules(Rules):
             return None
         rows = guard_of(policy.rules.get(Disclosure.ROW_SUM, ()), RowsGuard)
         tagged = rows is not None and not rows.unsafe
-        if rows is not None and tagged and not rows.accept_sums:
+        if rows is not None and tagged and not (rows.noised or rows.accept_sums):
             return (
                 "rows would be told without noise, and a sum of a few sparse records can be parted "
-                "(A15); noise is not built yet: take hops: 0, or accept_sums: true of the guard "
-                "'rows' where the data owners accept that"
+                "(A15): take form: noised of the guard 'rows', hops: 0, or accept_sums: true where "
+                "the data owners accept that"
             )
         if tagged is (issubclass(kind, RowSumMessage) and kind.by_tags):
             return None

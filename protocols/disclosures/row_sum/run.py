@@ -10,17 +10,21 @@ from numpy.typing import NDArray
 
 from crypto.handles import Mute
 from crypto.quantiser import Grid
-from crypto.samplers import Stream
+from crypto.samplers import KEY_BYTES, entropy
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.row_sum.guards import Rows
+from protocols.disclosures.row_sum.protocol.assignment import entered
 from protocols.disclosures.row_sum.protocol.client import ClientRows
-from protocols.disclosures.row_sum.protocol.wire import RowRun, cut_slots
+from protocols.disclosures.row_sum.protocol.wire import MOST, RowRun, cut_slots
+from protocols.disclosures.row_sum.sums import ExactRows, NoisedRows, RowMaker
 from protocols.errors import BadEnvelope, LocalProtocolError, UnfitMessage
 from protocols.messages import Message
+from protocols.plan.noise import CountPlan
 from protocols.plan.plan import Item, Plan
 from protocols.policy.guard import guard_of
 from protocols.policy.guards import Clip, Quantise
 from protocols.policy.policy import PrivacyPolicy
+from protocols.privacy.row_noise import row_noise
 from protocols.unready import Unsummed
 from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
@@ -29,7 +33,6 @@ __all__ = ["WIDTH", "RowSide", "held", "needed_run", "row_run_of", "rows_guard"]
 
 WIDTH = "row_width"
 """The plan item's size that says how many integers a row has."""
-_MOST = (1 << 31) - 1
 
 
 def rows_guard(policy: PrivacyPolicy) -> Rows | None:
@@ -47,6 +50,7 @@ def row_item(plan: Plan) -> Item | None:
 def row_run_of(context: RunContext) -> RowRun | None:
     """Return what all parties of this run's rows agree on; None if none are found by tags."""
     guard, item = rows_guard(context.policy), row_item(context.plan)
+    noise = row_noise(context.policy)
     if guard is None or item is None:
         return None
     return RowRun(
@@ -55,7 +59,8 @@ def row_run_of(context: RunContext) -> RowRun | None:
         size=item.dims[WIDTH],
         guard=guard,
         plan=context.plan_digest,
-        floor=context.policy.others,
+        floor=1 if noise is not None else context.policy.others,
+        each=noise.releases if noise is not None else 1,
     )
 
 
@@ -92,7 +97,7 @@ class RowSide(Mute):
         self._where: Where | None = None
         self._terms: dict[str, NDArray[Any]] = {}
         self._links: NDArray[np.int64] = np.zeros((2, 0), dtype=np.int64)
-        self._key = b""
+        self._key = self._secret = b""
 
     def begin(self, said: Unsummed, width: int, where: Where, cohort: str, key: bytes) -> bytes:
         """Return the box that leaves first.
@@ -105,13 +110,15 @@ class RowSide(Mute):
             key: of a stream that decides how sums are rounded.
 
         Raises:
-            UnfitMessage: terms of another size, NaN or Inf, or more numbers than tags.
+            UnfitMessage: terms of another size, NaN or Inf (under noise these count as zeros: an
+                error would tell of them), or more numbers than tags.
             Replay: rows were asked for before in this run.
         """
         terms = said.terms
         dense = isinstance(terms, np.ndarray)
         values = terms if dense else terms.data
-        if terms.shape != (len(said.own), width) or not np.isfinite(values).all():
+        bare = not self.rows.row_run.guard.noised
+        if terms.shape != (len(said.own), width) or (bare and not np.isfinite(values).all()):
             raise UnfitMessage(
                 "A client's terms do not have the planned shape, or hold NaN or Inf.",
                 fix="correct what the algorithm's answer returns; nothing was sent",
@@ -128,6 +135,7 @@ class RowSide(Mute):
         box = self.rows.begin(where.round, numbers, said.wanted, bound)
         self._terms = _kept(terms, dense)
         self._links, self._where, self._key = np.stack([place, row]), where, key
+        self._secret = entropy(KEY_BYTES)  # kept till noise is drawn: once, also after a kill
         return box
 
     @property
@@ -150,32 +158,40 @@ class RowSide(Mute):
         """Take the matcher's box; return a sealed half of a secret for each other client."""
         return self.rows.halves(box, self.where.members)
 
-    def parts(self, boxes: Mapping[str, bytes], clip: float, bits: int) -> tuple[bytes, bool, int]:
+    def parts(
+        self, boxes: Mapping[str, bytes], clip: float, bits: int, noise: CountPlan | None
+    ) -> tuple[bytes, bool, int]:
         """Take the others' halves; return the slots, whether a value was clipped, how many sums.
 
         Args:
             boxes: by client.
-            clip: bound of every entry but the last, in which terms are counted here.
+            clip: bound of every entry of a sum, or under noise of a term's norm. Terms are counted
+                here, in the last column.
             bits: of the grid.
+            noise: as planned; None without noise.
         """
         adding = self.rows.join(boxes)
         numbers = {tag: number for number, tag in self._tags().items()}
         found, clipped = [], False
-        grid, stream = Grid(clip, bits), Stream(self._key) if adding else None
-        sums: dict[bytes, NDArray[np.int64]] = {}
+        made: RowMaker = ExactRows(clip, bits, self._key)
+        if noise is not None:
+            made = NoisedRows(clip, bits, noise, self.rows.row_run.most, self._secret)
+        sums: dict[bytes, NDArray[np.int64]] = {}  # whoever is told a row, it is the same release
         for one in adding:
-            if one.row not in sums and stream is not None:
+            if one.row not in sums:
                 places = self._places(numbers[one.row])
-                exact = self._sum(places)
-                bounded = np.clip(exact[:-1], -clip, clip)
-                clipped = clipped or bool((bounded != exact[:-1]).any())
+                row, cut = made.row(self._each(places))
+                clipped = clipped or cut
                 # Not what the algorithm says: this column is neither bounded nor on the grid.
-                count = np.array([len(places)])
-                sums[one.row] = np.concatenate([grid.quantise(bounded, stream), count])
+                sums[one.row] = np.concatenate([row, [len(places)]])
             found.append(sums[one.row])
         values = np.array(found, dtype=np.int64).reshape(len(adding), self.rows.row_run.size)
-        self._terms = {}
+        self._terms, self._secret = {}, b""
         return self.rows.slots(adding, values), clipped, len(adding)
+
+    def entered(self) -> int:
+        """Return how many rows a node of this client enters, at most."""
+        return max(entered(self.rows.orders, self.rows.offer).values(), default=0)
 
     def _tags(self) -> dict[int, bytes]:
         held = self.rows.held
@@ -186,12 +202,10 @@ class RowSide(Mute):
         found: NDArray[np.int64] = np.unique(self._links[0][self._links[1] == row])
         return found
 
-    def _sum(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the sum of some own nodes' terms, (width,)."""
+    def _each(self, places: NDArray[np.int64]) -> list[NDArray[np.float64]]:
+        """Return some own nodes' terms without what is counted, (width - 1,) each."""
         width = self.rows.row_run.size
-        terms = [_term(self._terms, int(place), width) for place in places]
-        found: NDArray[np.float64] = np.sum(terms, axis=0)
-        return found
+        return [_term(self._terms, int(place), width)[:-1] for place in places]
 
     def found(
         self, kind: type[Message], slots: bytes, dims: Mapping[str, int], clip: float, bits: int
@@ -211,8 +225,8 @@ class RowSide(Mute):
         sums = np.zeros((places, run.size), dtype=np.float32)
         place = 0
         for number, (adders, values) in sorted(opened.items()):
-            most = adders * grid.levels
-            honest = np.abs(values[:-1]).max(initial=0) <= most and adders <= values[-1] <= _MOST
+            most = adders * (run.most if run.guard.noised else grid.levels)
+            honest = np.abs(values[:-1]).max(initial=0) <= most and adders <= values[-1] <= MOST
             if honest and values[-1] <= adders * run.guard.links:
                 node[place] = 1 + number
                 sums[place, :-1], sums[place, -1] = values[:-1] * grid.step, values[-1]

@@ -8,7 +8,7 @@ import numpy as np
 
 from protocols.errors import LocalProtocolError
 from protocols.forms import Exchange
-from protocols.policy.budget import Budget, Unit, budget_key
+from protocols.policy.budget import Unit, budget_key
 from protocols.privacy.noising import run_divergence
 from protocols.privacy.own_words import check_covered
 from protocols.privacy.private_steps import check_training
@@ -32,22 +32,25 @@ class Spending(SessionPart):
         context = self._context
         check_covered(context.plan.items, context.policy)
         if any(item.noise is not None for item in context.plan.items):
-            self._reserve("client", run_divergence(context.plan), context.policy.budget)
+            self._reserve("client", run_divergence(context.plan))
+        if (rows := counted_in(context.plan.items, "node")) is not None:
+            spent = tuple(float(value) for value in rows.releases * counted_curve(rows))
+            self._reserve("node", spent)
         check_training(context.plan, context.policy)
         if context.plan.training is not None and context.policy.training is not None:
             if context.training is None or context.training.plan != context.plan.training:
                 raise LocalProtocolError("This client has nothing to draw private batches with.")
-            cap = context.policy.training.budget
             curve = training_divergence(context.plan.training)
             if counted := counted_in(context.plan.items):
                 # A graph trains or is scored, as the split has it: one of the two is spent on it.
                 both = np.maximum(curve, counted.releases * counted_curve(counted))
                 curve = tuple(float(value) for value in both)
-            self._reserve(context.plan.training.unit, curve, cap)
+            self._reserve(context.plan.training.unit, curve)
 
-    def _reserve(self, unit: Unit, rdp: Sequence[float], cap: Budget | None) -> None:
+    def _reserve(self, unit: Unit, rdp: Sequence[float]) -> None:
         """Take the whole run's spending from the site's budget before any noise is drawn (O20)."""
         context = self._context
+        cap = context.policy.budgets.get(unit)
         if context.reserve is None or cap is None:
             raise LocalProtocolError("This client has no privacy budget to draw noise from.")
         key = budget_key(context.plan.data.name, unit)

@@ -72,7 +72,7 @@ def told_rows(run: Replayed) -> RowsTold | None:
         for at, number in enumerate(one.ids)
     }
     everything = 1 << 20
-    free = assigned(offers, 1, everything, free=True)
+    free = assigned(offers, 1, everything, everything)
     guard = guard_of(case.policy.chain(Disclosure.ROW_SUM), Rows)
     protected = guard is not None and not guard.unsafe
     floor = case.policy.others if protected else (guard.threshold if guard else 1)

@@ -72,7 +72,7 @@ def receivers(free, floor, seed=0):
         wanted = frozenset(tag.values())  # two hops, of a dense graph
         offers[f"c{client}"] = Offer({r: frozenset(of) for r, of in nodes.items()}, wanted)
     terms = {tag[node]: rng.normal(size=9) for node in owner}
-    served = assigned(offers, floor, 1000, free=free)
+    served = assigned(offers, floor, 1000, 1 << 20 if free else 1)
     names = sorted(offers)
     alone = systems(served, offers, terms, [(name,) for name in names])
     pooled = systems(served, offers, terms, list(pairwise(names)))

@@ -7,12 +7,15 @@ Rows are taken one by one, those with the fewest nodes a receiver first, so that
 equals the lower tag. Then the rows that are told have no node in common, and no combination of
 them, whoever pools them, rests on fewer nodes, or on fewer other clients, than one row does.
 
-`free` leaves the rule of one row a node out: the control of attack A15, which no guard offers.
+Where every client noises what it adds, `each` is larger: a node enters so many rows, as the noise
+covers, and the floor is a single adder. A row counts once for whomever it is told to, since all are
+told the same noised terms.
 """
 
 from __future__ import annotations
 
 import hmac
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
@@ -27,6 +30,7 @@ __all__ = [
     "assigned",
     "check_orders",
     "confirmed",
+    "entered",
     "orders",
 ]
 
@@ -94,16 +98,14 @@ def confirmed(offers: Mapping[str, Offer]) -> dict[str, Offer]:
     return found
 
 
-def assigned(
-    offers: Mapping[str, Offer], floor: int, places: int, *, free: bool = False
-) -> list[Served]:
+def assigned(offers: Mapping[str, Offer], floor: int, places: int, each: int = 1) -> list[Served]:
     """Return the rows that are told.
 
     Args:
         offers: by client.
         floor: adders besides the receiver, at least.
         places: rows that one client is told, and sums that it adds to, at most.
-        free: a node may enter any number of rows; for the control of an attack alone.
+        each: rows that a node enters, at most.
     """
     possible = []
     for row in sorted({row for offer in offers.values() for row in offer.nodes}):
@@ -118,7 +120,7 @@ def assigned(
         if receivers:
             one = Served(row, adders, receivers)
             possible.append((len(_nodes(one, offers)) / len(receivers), row, one))
-    used: set[bytes] = set()
+    used: Counter[bytes] = Counter()
     told, adding = dict.fromkeys(offers, 0), dict.fromkeys(offers, 0)
     found = []
     for _, _, one in sorted(possible, key=lambda entry: entry[:2]):
@@ -127,9 +129,9 @@ def assigned(
         full = any(told[r] >= places for r in one.receivers) or any(
             adding[name] + count > places for name, count in more.items()
         )
-        if full or (used & nodes and not free):
+        if full or any(used[node] >= each for node in nodes):
             continue
-        used |= nodes
+        used.update(nodes)
         for receiver in one.receivers:
             told[receiver] += 1
         for name, count in more.items():
@@ -199,7 +201,13 @@ def orders(served: Sequence[Served], client: str, digest: bytes) -> Orders:
 
 
 def check_orders(
-    told: Orders, me: str, mine: Offer, digest: bytes, floor: int, clients: Set[str]
+    told: Orders,
+    me: str,
+    mine: Offer,
+    digest: bytes,
+    floor: int,
+    clients: Set[str],
+    each: int = 1,
 ) -> None:
     """Hold the matcher to what a client can see, before anything leaves.
 
@@ -210,10 +218,11 @@ def check_orders(
         digest: of its canary.
         floor: who adds besides a receiver, at least.
         clients: who is there.
+        each: rows that a node enters, at most.
 
     Raises:
         BadEnvelope: another canary; too few adders, strangers, or a receiver among them; a row that
-            this client adds nothing to, or did not ask for; a node in a second row; or adders of
+            this client adds nothing to, or did not ask for; a node in too many rows; or adders of
             one row that differ between two receivers by more than these two.
     """
     if not hmac.compare_digest(told.digest, digest):
@@ -239,20 +248,24 @@ def check_orders(
     ):
         if len(set(asked)) != len(asked):
             raise BadEnvelope("A row is told to one receiver twice.")
-    _check_nodes(told, mine)
+    _check_nodes(told, mine, each)
     _check_same(told, me)
 
 
-def _check_nodes(told: Orders, mine: Offer) -> None:
-    seen: dict[bytes, bytes] = {}
-    for adding in told.adding:
-        for node in mine.nodes[adding.row]:
-            if seen.setdefault(node, adding.row) != adding.row:
-                raise BadEnvelope(
-                    "A node was to enter two rows (O25).",
-                    why="the matcher breaks its rule; two rows with a node in common can be solved",
-                    fix="stop the run; ask who runs the matcher",
-                )
+def entered(told: Orders, mine: Offer) -> Counter[bytes]:
+    """Return how many rows each of a client's nodes enters, whomever they are told to."""
+    rows = {adding.row for adding in told.adding}
+    return Counter(node for row in rows for node in mine.nodes[row])
+
+
+def _check_nodes(told: Orders, mine: Offer, each: int) -> None:
+    if max(entered(told, mine).values(), default=0) > each:
+        raise BadEnvelope(
+            f"A node was to enter {'two' if each == 1 else each + 1} rows (O25).",
+            why="the matcher breaks its rule; rows with a node in common can be solved, or are "
+            "more than their noise covers",
+            fix="stop the run; ask who runs the matcher",
+        )
 
 
 def _check_same(told: Orders, me: str) -> None:

@@ -136,7 +136,7 @@ class ClientRows(ClientMatching):
         matcher = run.roster.one(Role.MATCHER).name
         content = run.open(box, Kind.TOLD, self._epoch, self._me, matcher)
         told = read_orders(content, self.held.sent, run)
-        check_orders(told, me, self.offer, self.held.digest, run.floor, set(here))
+        check_orders(told, me, self.offer, self.held.digest, run.floor, set(here), run.each)
         self._orders = told
         self._halves = {name: entropy(HALF_BYTES) for name in here if name != me}
         return {

@@ -25,6 +25,7 @@ from protocols.wire.roster import Roster
 __all__ = [
     "HALF_BYTES",
     "LABEL_BYTES",
+    "MOST",
     "RowRun",
     "box_bytes",
     "cut_slots",
@@ -38,6 +39,8 @@ __all__ = [
 
 HALF_BYTES, LABEL_BYTES, SECRET_BYTES = 32, 16, 16
 _NONE = 0xFFFF
+MOST = (1 << 31) - 1
+"""Words are mod 2^32, and a total has a sign."""
 _SHORT = np.dtype("<u2")
 Words = NDArray[np.uint32]
 
@@ -72,23 +75,30 @@ class RowRun(MatchRun):
         guard: the policy's.
         plan: its digest.
         floor: clients besides the receiver that a row rests on.
+        each: rows that a node enters, at most.
     """
 
     def __init__(
-        self, *, run: str, roster: Roster, size: int, guard: Rows, plan: str, floor: int
+        self, *, run: str, roster: Roster, size: int, guard: Rows, plan: str, floor: int, each: int
     ) -> None:
-        facts = {"run": run, "roster": roster, "size": size}
+        facts = {"run": run, "roster": roster, "size": size, "each": each}
         for name, value in {**facts, "guard": guard, "plan": plan, "floor": floor}.items():
             object.__setattr__(self, name, value)
 
     guard: Rows
     plan: str
     floor: int
+    each: int
 
     @property
     def match(self) -> Match:
         """How tags are made."""
         return self.guard.tags
+
+    @property
+    def most(self) -> int:
+        """The largest magnitude of one adder's number, so that no total leaves its word."""
+        return MOST // len(self.roster.clients)
 
     @property
     def mask(self) -> int:
