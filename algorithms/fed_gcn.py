@@ -77,9 +77,9 @@ class Block(RowSumMessage):
 
 
 class NodeTerms(RowSumMessage):
-    """One client's terms of all rows, which are found by tags."""
+    """One client's terms of all rows, each of its own node's features; rows are found by tags."""
 
-    by_tags = True
+    by_tags = of_one = True
     sums: Matrix = real(
         "row_places", "width", unit="feature", meaning="sums of its terms; last, how many"
     )
@@ -140,6 +140,11 @@ class Client:
         """Return the same of one block."""
         return (Gather(block=block),)
 
+    @property
+    def terms(self) -> type[NodeTerms]:
+        """What a client says of all rows that are found by tags."""
+        return NodeTerms
+
     def linked(self, site: Site, *given: Message) -> Linked:
         """Return what a client's nodes say to rows; raises ValueError if it knows no such edges."""
         said = Linked(local(site.data), self.hops)
@@ -181,7 +186,7 @@ class Client:
         """Return this client's terms of all rows."""
         said = self.linked(site, *given)
         facts = {"own": said.ids, "links": said.links, "wanted": said.wanted}
-        return NodeTerms.unsummed(terms=said.terms, **facts)
+        return self.terms.unsummed(terms=said.terms, **facts)
 
     def model(self, site: Site, given: Message | None) -> ClientModel:
         """Return what a client predicts with, on the rows that are here."""
@@ -210,10 +215,10 @@ class Client:
         told: tuple[Sealed, ...] = ()
         if state.asks:
             try:
-                reply = yield Ask(cohort, given=self.asking(state, 0), back=NodeTerms)
+                reply = yield Ask(cohort, given=self.asking(state, 0), back=self.terms)
             except RoundLost:
                 return replace(state, gathered=True)
-            told = (reply.read(NodeTerms, into=Told),)
+            told = (reply.read(self.terms, into=Told),)
         return (yield from trained(state, cohort, told))
 
     def once(self, rounds: int) -> int:
@@ -225,7 +230,7 @@ class Client:
         once, handed = self.once, self.handed
         training = exchange_of(Start, self.train)
         with_rows = Exchange("train_told", (Start, Told), (Update,), self.train_told, due=once)
-        tagged = Exchange("link", handed, (NodeTerms,), self.link, due=once)
+        tagged = Exchange("link", handed, (self.terms,), self.link, due=once)
         first = Exchange("gather", handed, (Block,), self.gather, due=once)
         more = Exchange("gather_next", (*handed, Told), (Block,), self.gather_next, due=once)
         several = (replace(more, per_round=self.blocks - 1),) if self.blocks > 1 else ()

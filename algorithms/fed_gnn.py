@@ -20,9 +20,16 @@ neighbours elsewhere if its row was told, or if there are none; else its own cli
 all rows told, and the weights they were computed with, logits are those of a GCN whose first layer
 sees the clients' own graphs and whose second layer sees the whole graph; with none it is FedAvg.
 
-Rows are found, added up and handed out as FedGCN's: one exchange, one row a node, the same forms
-(`rows_by_tags`, `rows_in_blocks`, see `algorithms.fed_gcn`). With `nodes: 0` nothing is exchanged,
-and this is FedAvg, form by form.
+Rows are found, added up and handed out as FedGCN's: one exchange, the same forms (`rows_by_tags`,
+`rows_in_blocks`, see `algorithms.fed_gcn`). With `nodes: 0` nothing is exchanged, and this is
+FedAvg, form by form.
+
+A node's features are in its neighbours' embeddings, too, so noise that covers one term does not
+cover them. With `alone` an embedding is of the node by itself, and zero without features,
+
+    h_u = ReLU(x_u W + b) - ReLU(b),
+
+which the noise on rows covers: policies that noise rows admit this alone.
 """
 
 from __future__ import annotations
@@ -38,6 +45,7 @@ from algorithms import fed_gcn
 from algorithms._shared.row_sums import (
     Linked,
     check_numbers,
+    features,
     local,
     look,
     own_inputs,
@@ -65,17 +73,29 @@ _CITATION = "Wu et al. 2021, FedGNN, as a baseline of Baek et al., FED-PUB, ICML
 _TWO_LAYERS = (("gcn", 2), ("gcn_linear", 2))
 
 
+class Embeddings(fed_gcn.NodeTerms):
+    """One client's terms of all rows: embeddings, in which features of neighbours are, too."""
+
+    of_one = False
+
+
 @dataclass(frozen=True)
 class Client(fed_gcn.Client):
     """A client whose terms are embeddings, and whose second layer hears those of others.
 
     Attributes:
-        warm: see `fed_gnn`.
+        warm, alone: see `fed_gnn`.
         width: entries of an embedding.
     """
 
     warm: int
+    alone: bool
     width: int
+
+    @property
+    def terms(self) -> type[fed_gcn.NodeTerms]:
+        """What a client says of all rows that are found by tags."""
+        return fed_gcn.NodeTerms if self.alone else Embeddings
 
     @property
     def handed(self) -> tuple[type[Message], ...]:
@@ -96,7 +116,8 @@ class Client(fed_gcn.Client):
         data = local(site.data)
         bare = Linked(data, 1)
         check_numbers(bare.links[1], self.nodes)
-        return Linked(data, 1, embeddings(data, bare, start.weights, self.width))
+        inputs = features(data)[: len(bare.ids)] if self.alone else _inputs(data, bare)
+        return Linked(data, 1, embeddings(inputs, start.weights, self.width, alone=self.alone))
 
     def look(self, site: Site) -> None:
         """Give the site's graph the rows that are here."""
@@ -104,21 +125,20 @@ class Client(fed_gcn.Client):
 
 
 def embeddings(
-    data: NodeData, mine: Linked, weights: npt.NDArray[np.float32], width: int
+    inputs: sp.csr_array, weights: npt.NDArray[np.float32], width: int, *, alone: bool = False
 ) -> npt.NDArray[np.float64]:
-    """Return the first layer's activations of a client's nodes on its own graph, (n, width).
+    """Return the first layer's activations, (n, width).
 
     Args:
-        data: the client's own graph, F features.
-        mine: what it says to rows.
+        inputs: what the layer hears, (n, F).
         weights: of the model, which begin with W (F, width) and b (width,) of that layer.
         width: of the layer.
+        alone: less the activations of no input.
     """
-    inputs = _inputs(data, mine)
     size = inputs.shape[1] * width
     matrix, bias = weights[:size].reshape(-1, width), weights[size : size + width]
     found: npt.NDArray[np.float64] = np.maximum(inputs @ matrix.astype(np.float64) + bias, 0.0)
-    return found
+    return found - np.maximum(bias, 0.0) if alone else found
 
 
 def augmented(data: NodeData, rows: Mapping[str, Any]) -> NodeData:
@@ -155,7 +175,13 @@ def _inputs(data: NodeData, mine: Linked) -> sp.csr_array:
 
 
 def fed_gnn(
-    task: Task, *, epochs: int = 1, nodes: int = 0, warm: int = 0, block: int = 256
+    task: Task,
+    *,
+    epochs: int = 1,
+    nodes: int = 0,
+    warm: int = 0,
+    alone: bool = False,
+    block: int = 256,
 ) -> Algorithm[Any]:
     """Return FedGNN for a task.
 
@@ -164,6 +190,7 @@ def fed_gnn(
         epochs: local epochs per round.
         nodes: how many public numbers of nodes there are; 0: no embedding leaves, FedAvg.
         warm: rounds of FedAvg before embeddings are exchanged; 0: they are of the first model.
+        alone: embeddings are of nodes by themselves, which noise on rows covers.
         block: rows that leave in one message in `rows_in_blocks`.
 
     Raises:
@@ -182,7 +209,7 @@ def fed_gnn(
             "take model.name: gcn or gcn_linear and model.layers: 2, or nodes: 0"
         )
     width = next(shape for _, shape in task.layout())[1]
-    client = Client(task, plain, epochs, 1, nodes, block, warm, width)
+    client = Client(task, plain, epochs, 1, nodes, block, warm, alone, width)
     return Algorithm(
         name="fed_gnn",
         citation=_CITATION,

@@ -151,10 +151,15 @@ class MatchMessage(Message):
 
 
 class RowSumMessage(Message):
-    """A receiver learns, of some rows, what others' terms add up to (`by_tags`: of `unsummed`)."""
+    """A receiver learns, of some rows, what others' terms add up to (`by_tags`: of `unsummed`).
+
+    Noise on rows covers one node's features where these enter that node's term alone, and make it
+    zero if they are zeros: of whatever kind says so (`of_one`). That it is true is trusted.
+    """
 
     disclosure = Disclosure.ROW_SUM
     by_tags: ClassVar[bool] = False
+    of_one: ClassVar[bool] = False
     _unsummed: ClassVar[Unsummed | None] = None  # of an instance, where `unsummed` made it
 
     @classmethod

@@ -35,6 +35,7 @@ __all__ = [
     "Linked",
     "aggregated",
     "check_numbers",
+    "features",
     "look",
     "meet",
     "own_inputs",

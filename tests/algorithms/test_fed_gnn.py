@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -142,6 +144,26 @@ def test_a_term_is_an_embedding_and_nothing_of_a_node_that_has_no_edge_elsewhere
     assert said.terms.shape == (len(part.nodes), HIDDEN + 1)
     assert set(said.links[0]) == set(part.beyond[0]) and set(said.links[1]) == set(part.beyond[1])
     assert set(said.wanted) == set(part.nodes[part.beyond[0]])
+
+
+def test_an_embedding_of_a_node_by_itself_is_its_own_and_zero_without_features():
+    made = task()
+    weights = some_weights(made)
+    part = parts_of(graph(), 4)[0]
+    at = Gather(block=0), Start(weights=weights)
+
+    def terms(x, alone):
+        site = Site(NodeData.from_graph(replace(part, x=x)), seed=0)
+        return answer(fed_gnn(made, nodes=NODES, alone=alone), "link")(site, *at)._unsummed.terms
+
+    node = int(part.edges[0, 0])  # has a neighbour at its client
+    without = part.x.toarray()
+    without[node] = 0.0
+    whole, less = (terms(x, True).toarray() for x in (part.x, without))
+    moved = np.flatnonzero(np.abs(whole - less).max(axis=1))
+    assert moved.tolist() == [node] and not less[node, :-1].any() and less[node, -1] == 1
+    whole, less = (terms(x, False).toarray() for x in (part.x, without))  # the control
+    assert np.count_nonzero(np.abs(whole - less).max(axis=1)) > 1
 
 
 def play(round, replies):

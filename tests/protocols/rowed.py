@@ -40,7 +40,7 @@ class Go(ReleasedMessage):
 
 
 class Terms(RowSumMessage):
-    by_tags = True
+    by_tags = of_one = True
     sums: Matrix = real("row_places", "width", unit="1", meaning="sums of terms; last, how many")
 
 

@@ -13,12 +13,12 @@ from secure_fgl.federation import Federation
 from tests.secure_fgl.test_fed_gcn_run import NODES, SMALL, entries, federation, policy
 
 
-def gnn(chosen, rounds=2, warm=1, **data):
+def gnn(chosen, rounds=2, warm=1, **more):
     """Return a small federation of the same banks, whose edges cross."""
     document = federation(0, chosen, rounds=rounds).config.model_dump(mode="json")
     document["algorithm"]["name"] = "fed_gnn"
     document["algorithm"]["options"] = {"fed_gnn": {"nodes": NODES, "warm": warm, "block": 256}}
-    document["data"].update(data)
+    document["algorithm"]["options"]["fed_gnn"].update(more)
     return Federation(policy=chosen, config=Config.parse(document))
 
 
@@ -51,6 +51,16 @@ def test_presets_and_policies_that_do_not_accept_sums_refuse_embeddings():
     with pytest.raises(NotAdmitted) as refused:
         gnn(policy("rows_policy.yaml", **SMALL, accept_sums=False)).plan()
     assert "can be parted (A15)" in str(refused.value.why)
+
+
+def test_noise_on_rows_admits_embeddings_of_nodes_by_themselves_alone():
+    noised = policy("rows_noised_policy.yaml")
+    with pytest.raises(NotAdmitted) as refused:
+        gnn(noised).plan()
+    assert "other nodes' terms" in str(refused.value.why)
+    plan = gnn(noised, alone=True).plan()
+    (up,) = [item for item in plan.items if "row_width" in item.dims]
+    assert up.counted is not None and up.counted.unit == "node"
 
 
 @pytest.mark.long

@@ -65,7 +65,14 @@ class RowSumRules(Rules):
                 "(A15): take form: noised of the guard 'rows', hops: 0, or accept_sums: true where "
                 "the data owners accept that"
             )
-        if tagged is (issubclass(kind, RowSumMessage) and kind.by_tags):
+        by_tags = issubclass(kind, RowSumMessage) and kind.by_tags
+        noised = rows is not None and rows.noised
+        if noised and issubclass(kind, RowSumMessage) and by_tags and not kind.of_one:
+            return (
+                f"in {kind.__name__} a node's features enter other nodes' terms as well, which the "
+                "noise on rows does not cover (fed_gnn: take alone: true)"
+            )
+        if tagged is by_tags:
             return None
         how = "by tags" if tagged else "in clear"
         return f"message {kind.__name__} is not of the kind that the policy lets out {how}"

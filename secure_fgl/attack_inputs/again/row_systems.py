@@ -76,8 +76,9 @@ def told_rows(run: Replayed) -> RowsTold | None:
     guard = guard_of(case.policy.chain(Disclosure.ROW_SUM), Rows)
     protected = guard is not None and not guard.unsafe
     floor = case.policy.others if protected else (guard.threshold if guard else 1)
+    each = 1 if protected else everything
     places = guard.rows if guard is not None and protected else everything
-    served = assigned(offers, floor, places, free=not protected)
+    served = assigned(offers, floor, places, each=each)
     bound, bits = grid_of(case.policy) if protected else (0.0, 0)
     step = Grid(bound, bits).step if protected else 1e-7
     names = sorted(sites)
