@@ -179,7 +179,7 @@ def fed_gnn(
     *,
     epochs: int = 1,
     nodes: int = 0,
-    warm: int = 0,
+    warm: int = 10,
     alone: bool = False,
     block: int = 256,
 ) -> Algorithm[Any]:
@@ -189,7 +189,7 @@ def fed_gnn(
         task: trains and predicts; with `nodes` a model of two GCN layers on nodes.
         epochs: local epochs per round.
         nodes: how many public numbers of nodes there are; 0: no embedding leaves, FedAvg.
-        warm: rounds of FedAvg before embeddings are exchanged; 0: they are of the first model.
+        warm: rounds of FedAvg before embeddings are exchanged.
         alone: embeddings are of nodes by themselves, which noise on rows covers.
         block: rows that leave in one message in `rows_in_blocks`.
 

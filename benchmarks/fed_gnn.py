@@ -3,9 +3,10 @@
     python benchmarks/fed_gnn.py run TABLE --data DIR --out FILE [--seeds 3] [--first 1] [--jobs 1]
     python benchmarks/fed_gnn.py show FILE
 
-As benchmarks/fed_pub.py, with its settings and places. Tables:
+As benchmarks/fed_pub.py, with its settings and places, and in clear like its first table, but for
+rows, which leave as the policies in examples/ say. Tables:
 
-* places: `published` and `thresholded` of each place, and no rows, which is FedAvg, in clear;
+* places: rows in each form, and no rows, which is FedAvg;
 * warm: after how many rounds embeddings are exchanged, rows as published, with a seed that no other
   table holds: --first 901 --seeds 1.
 
@@ -31,23 +32,25 @@ from benchmarks.personalised import Settings, main, nested
 NODES = 4096
 """Public numbers of nodes: more than Cora and CiteSeer have."""
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-POLICIES = {
-    "published": EXAMPLES / "rows_published_policy.yaml",
-    "thresholded": EXAMPLES / "rows_policy.yaml",
+FORMS: dict[str, tuple[str, Settings]] = {
+    "published": ("rows_published_policy.yaml", {}),
+    "thresholded": ("rows_policy.yaml", {}),
+    "noised": ("rows_noised_policy.yaml", {"alone": True}),
 }
 TAGS = {"cap": 512, "links": 2048}
 """METIS cuts few edges: no client here has more than 418 own and neighbouring nodes at them."""
 
 
 def at(place: tuple[str, str, int], form: str, **options: Any) -> Settings:
-    """Return one place's settings; `form` is one of POLICIES, or another word for no rows."""
+    """Return one place's settings; `form` is one of FORMS, or another word for no rows."""
     found = _at(*place, "fed_gnn")
-    if form not in POLICIES:
+    if form not in FORMS:
         return {**found, "algorithm.options": {}}
+    policy, more = FORMS[form]
     rows: Settings = {
-        "algorithm.options": {"fed_gnn": {"nodes": NODES, **options}},
+        "algorithm.options": {"fed_gnn": {"nodes": NODES, **more, **options}},
         "data.partition.options": {"linked": True},
-        "policy": str(POLICIES[form]),
+        "policy": str(EXAMPLES / policy),
     }
     return {**found, **rows}
 
@@ -55,14 +58,14 @@ def at(place: tuple[str, str, int], form: str, **options: Any) -> Settings:
 def _places() -> Iterator[tuple[str, Settings]]:
     for place in PLACES:
         if place[0] != "amazon_computers":
-            for form in ("no rows", *POLICIES):
+            for form in ("no rows", *FORMS):
                 yield f"{' '.join(map(str, place))} {form}", at(place, form)
 
 
 def _warm() -> Iterator[tuple[str, Settings]]:
     place = ("cora", "metis_disjoint", 10)
     yield "no rows", at(place, "no rows")
-    for warm in (0, 5, 20, 50):
+    for warm in (0, 5, 10, 20, 50):
         yield f"warm={warm}", at(place, "published", warm=warm)
 
 
@@ -79,12 +82,14 @@ def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
     from secure_fgl.federation import Federation
 
     document = {**nested(facts, settings, data), "transport": {"workers": 1}}
-    federation = Federation.from_config(Config.parse(document))
-    policy = federation.policy.document()
-    for guard in policy["rules"].get("ROW_SUM", []):
-        guard.update(TAGS if guard["guard"] == "rows" else {})
-    federation = Federation(policy=PrivacyPolicy.model_validate(policy), config=federation.config)
     with tempfile.TemporaryDirectory() as folder:
+        document["budget"] = {"store": str(Path(folder) / "budgets")}
+        config = Config.parse(document)
+        policy = Federation.from_config(config).policy.document()
+        for guard in policy["rules"].get("ROW_SUM", []):
+            guard.update(TAGS if guard["guard"] == "rows" else {})
+        policy["rules"]["SUM"] = PrivacyPolicy.preset("unsafe_plaintext").document()["rules"]["SUM"]
+        federation = Federation(policy=PrivacyPolicy.model_validate(policy), config=config)
         result = federation.run(Path(folder) / "run").result
         told = _told(Path(folder) / "run" / "ledger")
     kept = ("policy", "metrics", "wall_s", "bytes_up", "model_sha256")
