@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 Settings = dict[str, Any]
 CLIENTS, NODES = 10, 2708
@@ -32,13 +33,38 @@ FORMS: dict[str, tuple[int, str]] = {
     "published, 2 hops": (2, "rows_published_policy.yaml"),
     "thresholded, 1 hop": (1, "rows_policy.yaml"),
     "thresholded, 2 hops": (2, "rows_policy.yaml"),
+    "noised, 1 hop, ε = 8": (1, "rows_noised_policy.yaml"),
+    "noised, 1 hop, ε = 64": (1, "rows_noised_policy.yaml"),
+    "noised, 2 hops, ε = 8": (2, "rows_noised_policy.yaml"),
+    "noised, 2 hops, ε = 64": (2, "rows_noised_policy.yaml"),
 }
+ROWS = {1: 1024, 2: 4096}
+"""Rows that a client is told and adds to under noise, at most, by hops."""
 
 
-def document(form: str, beta: float, seed: int, data: str) -> Settings:
-    """Return one run's configuration."""
-    hops, policy = FORMS[form]
+def policy_of(form: str, folder: Path) -> str:
+    """Return the policy of a form; a noised one is written to a folder, with its epsilon."""
+    hops, name = FORMS[form]
+    if name == "masks":
+        return name
     examples = Path(__file__).parents[1] / "examples"
+    if "ε" not in form:
+        return str(examples / name)
+    policy = yaml.safe_load((examples / name).read_text())
+    epsilon = float(form.rpartition("= ")[2])
+    for guard in policy["rules"]["ROW_SUM"]:
+        if guard["guard"] == "row_noise":
+            guard["epsilon"] = guard["budget"]["epsilon"] = epsilon
+        if guard["guard"] == "rows":
+            guard["rows"] = ROWS[hops]
+    file = folder / name
+    file.write_text(yaml.safe_dump(policy))
+    return str(file)
+
+
+def document(form: str, beta: float, seed: int, data: str, folder: Path) -> Settings:
+    """Return one run's configuration; budgets and a noised policy stand in `folder`."""
+    hops = FORMS[form][0]
     options = {"hops": hops, "nodes": NODES} if hops else {}
     return {
         "algorithm": {
@@ -60,7 +86,8 @@ def document(form: str, beta: float, seed: int, data: str) -> Settings:
         },
         "model": {"name": "gcn", "hidden": 16, "layers": 2},
         "evaluation": {"references": ["centralised"] if form == "0 hops" else []},
-        "policy": policy if policy == "masks" else str(examples / policy),
+        "policy": policy_of(form, folder),
+        "budget": {"store": str(folder / "budgets")},
         "transport": {"workers": 1},
         "resume": False,
         "seed": seed,
@@ -79,8 +106,9 @@ def measure(form: str, beta: float, seed: int, data: str) -> dict[str, Any]:
     def progress(*_: Any, **__: Any) -> None:
         marks.append(time.perf_counter() - began)
 
-    federation = Federation.from_config(Config.parse(document(form, beta, seed, data)))
     with tempfile.TemporaryDirectory() as folder:
+        settings = document(form, beta, seed, data, Path(folder))
+        federation = Federation.from_config(Config.parse(settings))
         out = Path(folder) / "run"
         result = federation.run(out, progress=progress).result
         told = _told(out / "ledger")
@@ -103,20 +131,20 @@ def _told(ledgers: Path) -> int | None:
     return sum(counts) if counts else None
 
 
-def cells(seeds: int, betas: list[float]) -> Iterator[tuple[str, float, int]]:
+def cells(seeds: int, betas: list[float], forms: list[str]) -> Iterator[tuple[str, float, int]]:
     """Return the table's cells, first seeds first."""
     for seed in range(1, seeds + 1):
         for beta in betas:
-            for form in FORMS:
+            for form in forms:
                 yield form, beta, seed
 
 
-def run(out: Path, data: str, seeds: int, betas: list[float]) -> None:
+def run(out: Path, data: str, seeds: int, betas: list[float], forms: list[str]) -> None:
     """Append what is missing."""
     lines = out.read_text().splitlines() if out.exists() else []
     known = [json.loads(line) for line in lines]
     have = {(row["form"], row["beta"], row["seed"]) for row in known}
-    for cell in cells(seeds, betas):
+    for cell in cells(seeds, betas, forms):
         if cell in have:
             continue
         row = measure(*cell, data)
@@ -164,10 +192,11 @@ def main() -> int:
     one.add_argument("--out", type=Path, required=True)
     one.add_argument("--seeds", type=int, default=3)
     one.add_argument("--beta", type=float, nargs="*", default=list(BETAS))
+    one.add_argument("--form", nargs="*", default=list(FORMS))
     commands.add_parser("show").add_argument("file", type=Path)
     given = parser.parse_args()
     if given.command == "run":
-        run(given.out, given.data, given.seeds, given.beta)
+        run(given.out, given.data, given.seeds, given.beta, given.form)
     else:
         show(given.file)
     return 0

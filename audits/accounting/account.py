@@ -53,8 +53,8 @@ def account_of(case: Case, evidence: Verification) -> Account:
     ordered = order_of(tally)
     if ordered is not None:
         reasons += tuple(order_reasons(ordered))
-    if scored is not None:
-        reasons += tuple(counted_reasons(scored))
+    for one in scored:
+        reasons += tuple(counted_reasons(one))
     if single is not None:
         reasons += tuple(training.reasons(single))
     elif case.policy.training is not None:
@@ -66,10 +66,10 @@ def account_of(case: Case, evidence: Verification) -> Account:
         algorithm=case.plan.algorithm,
         policy=case.plan.policy,
         plan_digest=case.plan_digest,
-        statement=_statement(tally, recorded, whole=single is not None),
+        statement=_statement(tally, recorded, whole=single is not None or bool(scored)),
         epsilon=make.epsilon(recorded, "run") if covers_all else rows.unbounded(),
         target=make.epsilon(tally.target, tally.scope) if noised else None,
-        verdict=falsified if noised or single is not None or reasons else "NO CLAIM",
+        verdict=falsified if noised or single is not None or scored or reasons else "NO CLAIM",
         reasons=reasons,
         covered=tally.covered,
         not_covered=tally.not_covered,
@@ -81,7 +81,7 @@ def account_of(case: Case, evidence: Verification) -> Account:
         honest_share=tuple(rows.shares(tally, make)) if noised else (),
         clients=clients,
         records=training.records(single) if single is not None else None,
-        counted=counted(scored) if scored is not None else None,
+        counted=tuple(map(counted, scored)),
         order=order(ordered) if ordered is not None else None,
         notes=NOTES,
         evidence=evidence.verdict,

@@ -1,7 +1,8 @@
-"""Noise on counts of single records as the ledgers bear it out: what one scored graph spends.
+"""Noise that hides single records as the ledgers bear it out: what one of them spends.
 
-The unit is that of private training, another part of the split: one validation or test graph of a
-client, there or not. Its training graphs have an account of their own.
+Of counts the unit is that of private training, another part of the split: one validation or test
+graph of a client, there or not. Its training graphs have an account of their own. Of rows it is one
+node's features: there, or zeros in their place.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from audits.accounting import models as m
 from audits.accounting.coverage import unread
@@ -18,30 +20,75 @@ from protocols.errors import EvidenceError, PolicyError
 from protocols.plan.noise import CountPlan
 from protocols.plan.plan import Plan
 from protocols.privacy.record_noise import counted_epsilon, counted_in
-from protocols.privacy.training import TrainingPlan
 from protocols.wire.roles import Role
 
 __all__ = ["Scored", "counted", "counted_reasons", "scored_of"]
 
 _TOLERANCE = 1e-9
-_GUARD = "record_noise("
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What is said of one unit.
+
+    Attributes:
+        record: what one is, in words.
+        adjacency: how two data sets differ, in words.
+        covered: what of the items is.
+        guard: by whose trace in a ledger's entry noise was added.
+        assumes: beside what holds of all units.
+    """
+
+    record: str
+    adjacency: str
+    covered: str
+    guard: str
+    assumes: tuple[str, ...]
+
+
+_SAID = {
+    "graph": _Said(
+        "validation or test graph",
+        "add or remove",
+        "the counts in",
+        "record_noise(",
+        (
+            "the split is given: no graph of it trains and is scored too",
+            "one graph moves each field by what its message declares at most",
+        ),
+    ),
+    "node": _Said(
+        "node's features",
+        "there, or zeros in their place",
+        "the rows that follow from",
+        "row_noise(",
+        (
+            "edges are given, and with them which rows are told, who adds to them and how many "
+            "terms they have",
+            "a node enters no more rows than planned, to which its client held the matcher",
+        ),
+    ),
+}
 
 
 class Scored:
-    """What the ledgers say of noised counts in one run.
+    """What the ledgers say of noise that hides single records of one unit in one run.
 
     Args:
         case: the run.
         plan: the noise.
-        training: whose unit it shares.
 
     Raises:
         EvidenceError: the plan's numbers cannot be counted with.
     """
 
-    def __init__(self, case: Case, plan: CountPlan, training: TrainingPlan) -> None:
-        self.case, self.plan, self.training = case, plan, training
-        self.items = tuple(item.id for item in case.plan.items if item.counted is not None)
+    def __init__(self, case: Case, plan: CountPlan) -> None:
+        self.case, self.plan, self.said = case, plan, _SAID[plan.unit]
+        self.items = tuple(
+            item.id
+            for item in case.plan.items
+            if item.counted is not None and item.counted.unit == plan.unit
+        )
         try:
             self.target = float(plan.epsilon)
             good = 0 < float(plan.delta) < 1 and 0 < self.target < math.inf
@@ -57,7 +104,9 @@ class Scored:
         for release in case.ledger_index.releases():
             if release.item in self.items and release.party in clients:
                 sent[release.party] += 1
-                if not any(text.startswith(_GUARD) for text in release.facts["protection"]):
+                if not any(
+                    text.startswith(self.said.guard) for text in release.facts["protection"]
+                ):
                     self.bare.add(release.party)
         self.spent = {
             name: math.inf if name in self.bare else self.epsilon(sent[name]) for name in clients
@@ -80,45 +129,41 @@ class Scored:
 
     def labelled(self, value: float) -> m.Epsilon:
         """Return a number with its labels."""
-        unit = self.training.unit
         return m.Epsilon(
             value=m.rounded_up(value),
-            unit=unit,
-            adjacency="add-remove",
+            unit=self.plan.unit,
+            adjacency="add-remove" if self.plan.unit == "graph" else "zero-out",
             model="local",
             scope=self.scope,
             delta=repr(float(self.plan.delta)),
             assumptions=(
-                f"the split is given: no {unit} of it trains and is scored too",
+                *self.said.assumes,
                 "every client's own noise is drawn as planned, and nobody else's is counted on",
-                f"one {unit} moves each field by what its message declares at most",
                 "no credit for the choice of clients (O21)",
             ),
         )
 
 
-def scored_of(case: Case) -> Scored | None:
-    """Return what the ledgers say of noised counts; None where the plan has none.
+def scored_of(case: Case) -> tuple[Scored, ...]:
+    """Return what the ledgers say of noise that hides single records, unit by unit.
 
     Raises:
         EvidenceError: the plan's numbers cannot be counted with.
     """
     plan: Plan = case.plan
-    noise = counted_in(plan.items)
-    if noise is None:
-        return None
-    if plan.training is None:
+    counts, rows = (counted_in(plan.items, unit) for unit in ("graph", "node"))
+    if counts is not None and plan.training is None:
         raise EvidenceError("plan", "it has noise on counts of records that nothing else hides")
-    return Scored(case, noise, plan.training)
+    return tuple(Scored(case, noise) for noise in (counts, rows) if noise is not None)
 
 
 def counted(scored: Scored) -> m.Counted:
-    """Return the account of single validation and test records."""
-    recorded, unit = scored.labelled(scored.worst), scored.training.unit
+    """Return the account of single records of one unit."""
+    recorded, said = scored.labelled(scored.worst), scored.said
     return m.Counted(
-        statement=f"For one validation or test {unit}: ε = {recorded.value} at "
-        f"δ = {recorded.delta}, against everybody outside its client; adjacency: add or remove; "
-        f"scope: {scored.scope}; covered: the counts in {', '.join(scored.items)}",
+        statement=f"For one {said.record}: ε = {recorded.value} at δ = {recorded.delta}, against "
+        f"everybody outside its client; adjacency: {said.adjacency}; scope: {scored.scope}; "
+        f"covered: {said.covered} {', '.join(scored.items)}",
         items=scored.items,
         target=scored.labelled(scored.target),
         recorded=recorded,
@@ -130,10 +175,10 @@ def counted(scored: Scored) -> m.Counted:
 
 
 def counted_reasons(scored: Scored) -> Iterator[str]:
-    """Yield why the record does not bear the target for single scored records out."""
-    goal = f"the target of {scored.target:g} for one scored {scored.training.unit}"
-    for value, what in ((scored.planned, "the planned counts give"), (scored.worst, "counts show")):
+    """Yield why the record does not bear the target for single records out."""
+    goal = f"the target of {scored.target:g} for one {scored.said.record}"
+    for value, what in ((scored.planned, "the plan gives"), (scored.worst, "ledgers show")):
         if not value <= scored.target * (1.0 + _TOLERANCE):
             yield f"{what} epsilon {m.rounded_up(value)}, above {goal}"
     if scored.bare:
-        yield f"counts of {sorted(scored.bare)[0]} left without noise, or its ledger is unread"
+        yield f"{sorted(scored.bare)[0]} sent them without noise, or its ledger is unread"

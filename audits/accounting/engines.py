@@ -34,6 +34,7 @@ from protocols.privacy.noising import (
 from protocols.privacy.own_target import check_own
 from protocols.privacy.own_words import check_covered
 from protocols.privacy.record_noise import check_counted
+from protocols.privacy.row_noise import check_row_noise
 
 GAUSSIAN = "discrete_gaussian"
 TENTH = 0.1
@@ -95,6 +96,7 @@ def false_noise(plan: Plan, policy: PrivacyPolicy) -> str:
     try:
         check_own(plan, policy)
         check_counted(plan, policy)
+        check_row_noise(plan, policy)
         check_covered(plan.items, policy)
     except PolicyError as error:
         return f"{error.what} {error.why}".strip()

@@ -11,7 +11,7 @@ from pydantic import model_validator
 
 from protocols.strict import Strict
 
-ACCOUNT_VERSION: Literal[1] = 1
+ACCOUNT_VERSION: Literal[2] = 2
 INFINITE = "infinity"
 NO_DELTA = "not applicable"
 
@@ -205,14 +205,15 @@ class Records(Strict):
 
 
 class Counted(Strict):
-    """What a run's counts of validation and test records spend of one such record.
+    """What noise on single records leaves of one of them, beside private training.
 
     Attributes:
         statement: the one sentence to quote.
-        items: plan items whose counts are noised.
+        items: plan items that are noised.
         target, recorded: planned, and as the ledgers show it of the worst client.
-        mechanism, scale: of the noise, in units of what one record moves a field by.
-        fields, releases: noised fields of a message; messages of one client, as planned.
+        mechanism, scale: of the noise, in units of what one record moves a field or a row by.
+        fields, releases: noised fields of a message, or rows that one node enters at most; messages
+            of one client, as planned.
     """
 
     statement: str
@@ -255,12 +256,13 @@ class Account(Strict):
         reasons: why not.
         covered, not_covered: plan items of messages derived from a client's data.
         records: the same for single training records; None without private training.
-        counted: the same for single validation and test records; None without noise on counts.
+        counted: the same for other single records, unit by unit: validation and test records,
+            nodes' features in rows; empty without such noise.
         order: what a relay's order is worth; None where no noised message is relayed.
         evidence, failed: verdict on the ledgers themselves, and every step that failed.
     """
 
-    schema_version: Literal[1] = ACCOUNT_VERSION
+    schema_version: Literal[2] = ACCOUNT_VERSION
     run: str
     algorithm: str
     policy: str
@@ -280,7 +282,7 @@ class Account(Strict):
     honest_share: tuple[Share, ...]
     clients: tuple[ClientFacts, ...]
     records: Records | None = None
-    counted: Counted | None = None
+    counted: tuple[Counted, ...] = ()
     order: Order | None = None
     notes: tuple[str, ...]
     evidence: str

@@ -31,9 +31,12 @@ A second question is asked of the code: is every value an integer of the grid (t
 floating-point sum tell what was added), and can no input, however large, pass the sensitivity with
 which the accountant counts?
 
-What it cannot show. One release only: that many compose as the accountant says is arithmetic, and
-stands as "untested" among the claims. That clients used this code, and drew their noise from a good
-source, is for other evidence.
+Of rows of neighbours' features the release is all rows that one node enters, together; the record
+is its features, as one vector of the sensitivity.
+
+What it cannot show. One release only (of rows: one run's): that many compose as the accountant
+says is arithmetic, and stands as "untested" among the claims. That clients used this code, and drew
+their noise from a good source, is for other evidence.
 
 Sources: Jagielski, Ullman and Oprea, NeurIPS 2020; Nasr et al., USENIX Security 2023; Mironov, "On
 significance of the least significant bits for differential privacy", CCS 2012; AUDITS.md C.6.
@@ -68,7 +71,7 @@ PROVED = Rule(
     exact=True,
     clients=False,
     claims=True,
-    also=("P17",),
+    also=("P13", "P17"),
 )
 CODE = Rule(
     "share of values that break the rule",
@@ -77,7 +80,7 @@ CODE = Rule(
     chance=0.0,
     exact=True,
     clients=False,
-    also=("P17",),
+    also=("P13", "P17"),
 )
 TRIALS = {"quick": 20_000, "default": 200_000}
 """Runs of the mechanism with the record, and as many without it."""

@@ -8,7 +8,8 @@ sparse.
 **How.** All rows together are one linear system in the terms of others' nodes. *Elimination* finds
 every node that a combination of rows fixes: rows of one neighbour, rows that differ by one, and
 longer combinations. *Equal values* goes row by row: every non-zero entry of a bag of words' term is
-one number, so a row's entries fall into groups, one a node (`_methods.row_systems`).
+one number, so a row's entries fall into groups, one a node (`_methods.row_systems`). Of a noised
+solution the *largest entries* are taken in their place, as many as the node has words.
 
 **What the number means.** The share of the nodes in a receiver's rows that are read. First
 question: by elimination alone, the term itself, to within the grid. Second: by either; equal values
@@ -17,10 +18,13 @@ name the non-zero columns, but for one in twenty. The prior, who names the mean,
 **Controls.** Raw: the same of rows as published, every row told and nodes in any number of them.
 Null: the attack's answers held against the same terms with their columns moved by one.
 
+Noise on rows is drawn anew by the audit, as the plan says it.
+
 **What it cannot show.** Features that are dense: elimination holds for them, equal values does not.
-Knowledge from elsewhere, of some words of a node, which would part a sum better. The rows are those
-that the policy's rule gives for the clients' data on the auditor's machine: where two rows are
-equally good, the run's tags decided otherwise.
+Knowledge from elsewhere, of some words of a node, which would part a sum better; what noised rows
+tell of single words, short of naming nearly all: epsilon bounds that. The rows are those that the
+policy's rule gives for the clients' data on the auditor's machine: where two rows are equally good,
+the run's tags decided otherwise.
 
 Source: ALGORITHMS.md 11.3; what a sum of few bags of words tells is this project's own.
 """

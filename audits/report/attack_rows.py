@@ -304,7 +304,8 @@ def _known(plan: Plan, egress: Sequence[Egress], *, noised: bool) -> Iterator[st
     if any(words.reads(row.protection) for row in egress):
         yield "clients read single vectors of others, clipped and noised"
     if Disclosure.ROW_SUM in kept:
-        yield "clients read exact sums of a few others' records, rows of neighbours"
+        how = "noised" if any(item.counted for item in plan.all_of(Disclosure.ROW_SUM)) else "exact"
+        yield f"clients read {how} sums of a few others' records, rows of neighbours"
     if Disclosure.MIXED in kept:
         yield "the aggregator reads mixtures of every client's records"
     if Disclosure.NEIGHBOUR_SUM in kept:

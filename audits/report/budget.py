@@ -33,18 +33,18 @@ def accounts(case: Case) -> tuple[Account, ...]:
     found = [_client(case)]
     if case.plan.training is not None:
         found.append(_record(case, case.plan.training))
-    if (scored := scored_of(case)) is not None:
-        found.append(_scored(scored))
-    return tuple(found)
+    return (*found, *map(_scored, scored_of(case)))
 
 
 def _scored(scored: Scored) -> Account:
-    """Return what noised counts spent of one validation or test record."""
-    found = counted(scored)
+    """Return what noise on single records' counts or rows spent of one of them."""
+    found, rows = counted(scored), scored.plan.unit == "node"
+    on = f"rows, {found.scale} times the clip, {found.fields} rows a node at most"
     return Account(
-        unit=f"one validation or test {scored.training.unit}",
+        unit=f"one {scored.said.record}",
         scope=found.recorded.scope,
-        mechanism=f"{found.mechanism} on counts, {found.scale} times what one record moves",
+        mechanism=f"{found.mechanism} on "
+        f"{on if rows else f'counts, {found.scale} times what one record moves'}",
         epsilon=found.recorded.value,
         recorded=found.recorded.value,
         target=found.target.value,

@@ -105,7 +105,8 @@ def check_row_noise(plan: Plan, policy: PrivacyPolicy) -> None:
     for item in plan.items:
         if item.disclosure is not Disclosure.ROW_SUM:
             continue
-        width = item.messages[0].fields[0].shape[-1] if item.step is Step.UP else 0
+        noised = item.step is Step.UP and row_noise(policy) is not None
+        width = item.messages[0].fields[0].shape[-1] if noised else 0
         if item.counted != (wanted(policy, width, len(plan.clients)) if width else None):
             raise NotInPlan(
                 f"{item.id}: the plan's noise on rows is not what the policy's target needs.",

@@ -1,7 +1,7 @@
 """Solving what one receiver, or two that pool, were told of rows for single nodes' features.
 
-The unknowns are the terms of other clients' nodes, the equations the rows. Two ways, and a node
-counts as read if either names its columns:
+The unknowns are the terms of other clients' nodes, the equations the rows. Three ways, and a node
+counts as read if one of them names its columns:
 
 * **Elimination.** A node whose unit vector lies in the span of the rows is read exactly: a row of
   one neighbour, two rows that differ by one, and any longer combination. The projection onto the
@@ -9,6 +9,9 @@ counts as read if either names its columns:
 * **Equal values.** Features are sparse, and every non-zero entry of a term of a bag of words is one
   number, that node's own: 1 over its words and the root of its degree. Where the supports hardly
   meet, a row's entries fall into groups of equal values, one a node.
+* **Largest entries.** Where rows are noised no two entries are equal. Of a node that the rows fix,
+  the largest entries of the solution are taken for its words, as many as it has: the attack is
+  told how many.
 """
 
 from __future__ import annotations
@@ -52,15 +55,16 @@ def read(
 ) -> Array:
     """Return for each node whether it was read, (n,) of 0 and 1.
 
-    By elimination a node is read if its term is found, to within the grid; by equal values if its
-    non-zero columns are named, but for one in twenty. Of dense terms no columns are asked for.
+    By elimination a node is read if its term is found, to within the grid; by equal values and
+    largest entries if its non-zero columns are named, but for one in twenty. Of dense terms no
+    columns are asked for.
 
     Args:
         system: see `determined`.
         sums: likewise.
         terms: (n, F), the truth.
         tolerance: by how much the grid moves one entry of a sum.
-        groups: whether equal values are looked for as well.
+        groups: whether equal values and largest entries are looked for as well.
     """
     fixed, solved = determined(system, sums)
     found = np.zeros(system.shape[1])
@@ -70,6 +74,11 @@ def read(
     if not groups:
         return found
     columns = [frozenset(np.flatnonzero(term).tolist()) for term in terms]
+    for node in np.flatnonzero(fixed):
+        words = len(columns[node])
+        if 2 * words < solved.shape[1]:
+            largest = np.argsort(-np.abs(solved[node]), kind="stable")[:words]
+            found[node] = max(found[node], _same(frozenset(largest.tolist()), columns[node]))
     for entering, row in zip(system, sums, strict=True):
         named = equal_values(row, 2.0 * tolerance)
         for node in np.flatnonzero(entering):

@@ -19,13 +19,18 @@ from audits.evidence.steps import Case
 from crypto.ldp.odds import MAX_EPSILON
 from crypto.samplers import KEY_BYTES, Stream
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.row_sum.protocol.wire import MOST
+from protocols.disclosures.row_sum.run import grid_of
+from protocols.disclosures.row_sum.sums import NoisedRows
 from protocols.disclosures.sum.layout import SumLayout
 from protocols.messages import SumMessage, Vector, real
-from protocols.plan.noise import NoisePlan
+from protocols.plan.noise import CountPlan, NoisePlan
 from protocols.policy.guard import find
 from protocols.policy.guards import Clip, Quantise
 from protocols.privacy.noising import SAMPLERS, noises
 from protocols.privacy.private_steps import PrivateSteps, on_grid
+from protocols.privacy.record_noise import counted_in
+from protocols.privacy.row_noise import sensitivity
 from protocols.privacy.training import LEVELS, TrainingPlan
 
 __all__ = ["Check", "checks"]
@@ -35,6 +40,7 @@ Array = npt.NDArray[np.float64]
 _VALUES = 4096
 _ENTRIES = 256
 _TRIES = 64
+_ROWS = 8  # of a node, at most, that are made here
 _SPREAD = 0.1  # of the planned width, relative; nine standard errors of 4,096 draws
 
 
@@ -84,6 +90,8 @@ def checks(case: Case, release: Release, rng: np.random.Generator) -> tuple[str,
     plan = case.plan.training
     if plan is not None and release.unit == plan.unit:
         return "training", [grid, _gradients(plan, rng), _steps(plan)]
+    if (rows := counted_in(case.plan.items, "node")) is not None and release.unit == rows.unit:
+        return "rows", [grid, *_rows(rows, case, rng)]
     return "sums", [grid, *_rounding(case, rng)]
 
 
@@ -162,6 +170,43 @@ def _gradients(plan: TrainingPlan, rng: np.random.Generator) -> Check:
         float(np.mean(squares > most)),
         float(np.mean((9 * squares > most)[4 * squares > most])),
         float(np.mean(0 * squares > most)),
+    )
+
+
+def _rows(noise: CountPlan, case: Case, rng: np.random.Generator) -> Iterator[Check]:
+    """Yield how far a node moves its rows, and whether a client's own code noises them as planned.
+
+    The same key makes the same noise with and without the node, so what is left is the node.
+    """
+    clip, bits = grid_of(case.policy)
+    levels, key, high = (1 << (bits - 1)) - 1, rng.bytes(KEY_BYTES), MOST // len(case.plan.clients)
+    squares = []
+    for given in _inputs(_ENTRIES, rng):
+        made = [NoisedRows(clip, bits, noise, high, key) for _ in range(2)]
+        zeros, apart = np.zeros(_ENTRIES), 0
+        for row in range(min(noise.fields, _ROWS)):
+            with_it, without = (
+                one.row(bytes([row]), [own, zeros])[0]
+                for one, own in zip(made, (given, zeros), strict=True)
+            )
+            off = with_it - without
+            apart += int(off @ off)
+        squares.append(apart)
+    found, most = np.array(squares), min(noise.fields, _ROWS) * levels**2
+    yield Check(
+        "node",
+        f"moves {noise.fields} rows by no more than {sensitivity(noise) * levels:.6g} grid steps",
+        float(np.mean(found > most)),
+        float(np.mean((9 * found > most)[4 * found > most])),
+        0.0,
+    )
+    drawn = NoisedRows(clip, bits, noise, high, key).row(b"door", [np.zeros(_VALUES)])[0]
+    yield Check(
+        "door",
+        "noise of the planned width is added",
+        _wrong(drawn.astype(np.float64), float(noise.scale) * levels, drawn == np.round(drawn)),
+        _wrong(drawn / 2.0, float(noise.scale) * levels, drawn == np.round(drawn)),
+        0.0,
     )
 
 

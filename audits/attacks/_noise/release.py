@@ -81,7 +81,7 @@ class Release:
         Signs alternate, so that noise common to all entries cancels and hides nothing.
         """
         signs = self.signs(width)
-        if self.unit != "client":
+        if self.unit == "graph":
             return on_grid(1e6 * signs, 1.0).astype(np.float64)
         return np.asarray(max(1.0, float(np.floor(self.norm / np.sqrt(width)))) * signs)
 

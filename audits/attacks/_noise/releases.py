@@ -1,4 +1,4 @@
-"""The noised releases that a plan claims an epsilon for: of sums, of messages, of training."""
+"""The noised releases that a plan claims an epsilon for: of sums, messages, rows, training."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from audits.attacks._noise.local_release import local_releases
 from audits.attacks._noise.release import GAUSSIAN, LAPLACE, WIDEST, Release
 from audits.attacks._shared.payloads import payload_of, updates
 from audits.evidence.steps import Case
+from protocols.disclosures.names import Disclosure
+from protocols.plan.noise import CountPlan
+from protocols.policy.guard import guard_of
+from protocols.policy.guards import Quantise
 from protocols.privacy.noising import RANDOMISERS
+from protocols.privacy.record_noise import counted_epsilon, counted_in
+from protocols.privacy.row_noise import sensitivity
 from protocols.privacy.training import TrainingPlan, training_epsilon
 
 __all__ = ["releases"]
@@ -50,8 +56,31 @@ def releases(case: Case) -> Iterator[Release]:
             norm=noise.apart * float(noise.l2),
             entries=noise.coordinates,
         )
+    if (rows := counted_in(case.plan.items, "node")) is not None:
+        yield _rows(rows, case)
     if case.plan.training is not None:
         yield _step(case.plan.training, updates(case.plan, case.policy))
+
+
+def _rows(noise: CountPlan, case: Case) -> Release:
+    """Return all rows that one node enters, together: what one run tells of its features."""
+    epsilon = counted_epsilon(noise, len(case.plan.clients))
+    grid = guard_of(case.policy.chain(Disclosure.ROW_SUM), Quantise) or Quantise()
+    levels = (1 << (grid.bits - 1)) - 1
+    return Release(
+        payload="P13",
+        text=f"all {noise.fields} rows that one node enters: epsilon {epsilon:.4g} at delta "
+        f"{float(noise.delta):g} for its features (there, or zeros), each row under its client's "
+        "own noise alone",
+        unit=noise.unit,
+        epsilon=epsilon,
+        delta=float(noise.delta),
+        mechanism=noise.mechanism,
+        scale=float(noise.scale) * levels,
+        shares=1,
+        norm=sensitivity(noise) * levels,
+        entries=WIDEST,
+    )
 
 
 def _step(plan: TrainingPlan, payload: str) -> Release:

@@ -180,7 +180,7 @@ class RowSide(Mute):
         for one in adding:
             if one.row not in sums:
                 places = self._places(numbers[one.row])
-                row, cut = made.row(self._each(places))
+                row, cut = made.row(one.row, self._each(places))
                 clipped = clipped or cut
                 # Not what the algorithm says: this column is neither bounded nor on the grid.
                 sums[one.row] = np.concatenate([row, [len(places)]])

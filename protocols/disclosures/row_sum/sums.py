@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from crypto.ldp.grid import on_grid
 from crypto.noise import DiscreteGaussian, sampler
 from crypto.quantiser import Grid
-from crypto.samplers import Stream
+from crypto.samplers import Stream, derive
 from protocols.plan.noise import CountPlan
 
 __all__ = ["ExactRows", "NoisedRows", "RowMaker"]
@@ -23,10 +23,11 @@ Terms = Sequence[NDArray[np.float64]]
 class RowMaker(Protocol):
     """Makes rows, each once."""
 
-    def row(self, terms: Terms) -> tuple[Integers, bool]:
+    def row(self, tag: bytes, terms: Terms) -> tuple[Integers, bool]:
         """Return a row, (d,) integers, and whether something was clipped.
 
         Args:
+            tag: of the row.
             terms: of own nodes, one at least, (d,) each.
         """
 
@@ -44,7 +45,7 @@ class ExactRows:
         self._clip, self._grid = clip, Grid(clip, bits)
         self._stream = Stream(key)
 
-    def row(self, terms: Terms) -> tuple[Integers, bool]:
+    def row(self, tag: bytes, terms: Terms) -> tuple[Integers, bool]:
         """See `RowMaker`."""
         exact: NDArray[np.float64] = np.sum(terms, axis=0)
         bounded = np.clip(exact, -self._clip, self._clip)
@@ -60,20 +61,22 @@ class NoisedRows:
         counted: the planned noise.
         most: the largest magnitude of a number. What is beyond is cut off after the noise, which
             costs no privacy, and not refused: a refusal would tell of it.
-        key: of the noise, from the operating system, for these rows alone (O15).
+        key: of the noise, from the operating system, for these rows alone (O15). Each row's noise
+            follows from it and the row's tag: if a state is put back, a row is the same release
+            again, and no two rows have one noise.
     """
 
     def __init__(self, clip: float, bits: int, counted: CountPlan, most: int, key: bytes) -> None:
         self._clip, self._levels, self._most = clip, (1 << (bits - 1)) - 1, most
         self._law = sampler(DiscreteGaussian, float(counted.scale) * self._levels)
-        self._stream = Stream(key)
+        self._key = key
 
-    def row(self, terms: Terms) -> tuple[Integers, bool]:
+    def row(self, tag: bytes, terms: Terms) -> tuple[Integers, bool]:
         """See `RowMaker`."""
         total = np.zeros(len(terms[0]), dtype=np.int64)
-        clipped = False
+        with np.errstate(over="ignore"):  # a norm that is no double is longer than the clip
+            clipped = not all(float(np.linalg.norm(term)) <= self._clip for term in terms)
         for term in terms:
             total += on_grid(term, self._clip, self._levels)
-            clipped = clipped or not float(np.linalg.norm(term)) <= self._clip
-        total += self._law.sample(self._stream, len(total))
+        total += self._law.sample(Stream(derive(self._key, "row noise", tag)), len(total))
         return np.clip(total, -self._most, self._most), clipped

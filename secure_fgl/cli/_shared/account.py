@@ -32,8 +32,8 @@ def print_account(found: Account) -> None:
     say(found.statement, style="bold", stderr=False)
     if found.records is not None:
         say(found.records.statement, style="bold", stderr=False)
-    if found.counted is not None:
-        say(found.counted.statement, style="bold", stderr=False)
+    for counted in found.counted:
+        say(counted.statement, style="bold", stderr=False)
     if found.order is not None:
         say(found.order.statement, style="bold", stderr=False)
     out.print()
