@@ -13,7 +13,8 @@ Forms, with hops:
 
 * `rows_by_tags`: rows are found by tags of node numbers and leave inside sums under masks, for
   policies with the guard `rows` (docs/adr/0051); examples/rows_policy.yaml. No degree leaves but as
-  one more column of such a sum.
+  one more column of such a sum. With `row_noise` the sums are noised, that column is not
+  (docs/adr/0054); examples/rows_noised_policy.yaml.
 * `rows_in_blocks`: every client says its sums of all rows, block by block of public numbers; for
   policies that let ROW_SUM out in clear. As published, but for what the aggregator reads: there it
   is under encryption, here it is not.

@@ -37,7 +37,14 @@ FORMS: dict[str, tuple[int, str]] = {
     "noised, 1 hop, ε = 64": (1, "rows_noised_policy.yaml"),
     "noised, 2 hops, ε = 8": (2, "rows_noised_policy.yaml"),
     "noised, 2 hops, ε = 64": (2, "rows_noised_policy.yaml"),
+    "64 columns, 0 hops": (0, "masks"),
+    "64 columns, published, 2 hops": (2, "rows_published_policy.yaml"),
+    "64 columns, noised, 1 hop, ε = 8": (1, "rows_noised_policy.yaml"),
+    "64 columns, noised, 1 hop, ε = 64": (1, "rows_noised_policy.yaml"),
+    "64 columns, noised, 2 hops, ε = 64": (2, "rows_noised_policy.yaml"),
 }
+NARROW = "64 columns, "
+"""Features by row, times a public random matrix; see `narrow_cora`."""
 ROWS = {1: 1024, 2: 4096}
 """Rows that a client is told and adds to under noise, at most, by hops."""
 
@@ -66,6 +73,8 @@ def document(form: str, beta: float, seed: int, data: str, folder: Path) -> Sett
     """Return one run's configuration; budgets and a noised policy stand in `folder`."""
     hops = FORMS[form][0]
     options = {"hops": hops, "nodes": NODES} if hops else {}
+    narrow = form.startswith(NARROW)
+    split: Settings = {"split": "published", **({"columns": 64} if narrow else {})}
     return {
         "algorithm": {
             "name": "fed_gcn",
@@ -74,10 +83,10 @@ def document(form: str, beta: float, seed: int, data: str, folder: Path) -> Sett
             "options": {"fed_gcn": options},
         },
         "data": {
-            "name": "cora",
+            "name": "narrow_cora" if narrow else "cora",
             "root": data,
-            "features": "row",
-            "options": {"split": "published"},
+            "features": "raw" if narrow else "row",
+            "options": split,
             "partition": {
                 "name": "dirichlet_linked",
                 "clients": CLIENTS,
@@ -85,7 +94,8 @@ def document(form: str, beta: float, seed: int, data: str, folder: Path) -> Sett
             },
         },
         "model": {"name": "gcn", "hidden": 16, "layers": 2},
-        "evaluation": {"references": ["centralised"] if form == "0 hops" else []},
+        "evaluation": {"references": ["centralised"] if form.endswith("0 hops") else []},
+        **({"plugins": [str(Path(__file__).with_name("narrow_cora.py"))]} if narrow else {}),
         "policy": policy_of(form, folder),
         "budget": {"store": str(folder / "budgets")},
         "transport": {"workers": 1},

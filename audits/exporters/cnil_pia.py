@@ -83,7 +83,13 @@ MEASURES = {
         "Sums of neighbours found by tags",
         "Features of nodes that people's edges lead to are read only as sums over several others, "
         "each in one sum at most; what a sum of few sparse records tells is not bounded. In the "
-        "form 'published' they are read as each client adds them up.",
+        "form 'published' they are read as each client adds them up; in the form 'noised' any sum "
+        "is read, each client's part under its own noise.",
+    ),
+    "row_noise": (
+        "Noise on sums of neighbours",
+        "Each client adds noise to what it adds to such sums, so that the features of no single "
+        "node show in them; who is linked to whom is not covered.",
     ),
     "ckks": ("Encrypted sums", "Parts are added up encrypted; only totals are opened."),
     "seal": ("Sealed envelopes", "Each message is encrypted to the one party that it is for."),

@@ -143,7 +143,7 @@ def protection(guards: tuple[str, ...]) -> str:
         return f"records mixed{noised}, sealed to {to}"
     if "seal" in names:
         to = "the aggregator, and to a relay" if "relay" in names else "the recipient"
-        return f"{_OWN if alone else ''}sealed to {to}"
+        return f"{_OWN if alone or 'row_noise' in names else ''}sealed to {to}"
     return "signed, public" if "sign" in names else "unknown"
 
 

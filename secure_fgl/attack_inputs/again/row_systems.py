@@ -127,7 +127,7 @@ def _noised(
     @cache
     def made(row: bytes, adder: str) -> Array:
         entering = [terms[node] for node in sorted(offers[adder].nodes[row])]
-        return maker.row(row + adder.encode(), entering)[0] * step
+        return np.asarray(maker.row(row + adder.encode(), entering)[0] * step)
 
     return made
 
@@ -161,6 +161,7 @@ def systems(
         made: what a client adds to a row, under its noise; None: the terms as they are.
     """
     found, width = [], len(next(iter(terms.values())))
+    first = 0 if made is None else 1
     for who in receivers:
         rows: dict[tuple[bytes, ...], tuple[bytes, list[str]]] = {}
         for one in served:
@@ -170,14 +171,13 @@ def systems(
                 if entering:  # exact rows of the same nodes are the same equation, noised ones not
                     again = (one.row,) if made is not None else ()
                     rows[(*again, *entering)] = one.row, adders
-        nodes = sorted({node for n in rows for node in (n if made is None else n[1:])})
+        nodes = sorted({node for key in rows for node in key[first:]})
         place = {node: at for at, node in enumerate(nodes)}
         held = np.stack([terms[node] for node in nodes]) if nodes else np.zeros((0, width))
         system, sums = np.zeros((len(rows), len(nodes))), np.zeros((len(rows), width))
         for at, key in enumerate(sorted(rows)):
             row, adders = rows[key]
-            entering = key if made is None else key[1:]
-            system[at, [place[node] for node in entering]] = 1.0
+            system[at, [place[node] for node in key[first:]]] = 1.0
             if made is not None:
                 sums[at] = np.sum([made(row, name) for name in adders], axis=0)
         found.append(
