@@ -7,6 +7,8 @@ As benchmarks/fed_pub.py, with its settings and places, and in clear like its fi
 rows, which leave as the policies in examples/ say. Tables:
 
 * places: rows in each form, and no rows, which is FedAvg;
+* told: how many rows receivers ask for and are told, and the share of nodes in them that attack
+  A15 reads, in one process without messages, at the model of FedAvg's tenth round;
 * warm: after how many rounds embeddings are exchanged, rows as published, with a seed that no other
   table holds: --first 901 --seeds 1.
 
@@ -21,6 +23,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 if __name__ == "__main__":  # a script's folder is on the path, the folder above it is not
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -37,6 +41,12 @@ FORMS: dict[str, tuple[str, Settings]] = {
     "thresholded": ("rows_policy.yaml", {}),
     "noised": ("rows_noised_policy.yaml", {"alone": True}),
 }
+RULES: dict[str, tuple[int, int, int]] = {
+    "thresholded": (3, 256, 1),
+    "nodes in any number of rows": (3, 1 << 20, 1 << 20),
+    "published": (1, 1 << 20, 1 << 20),
+}
+"""By the rule, its control, and none: clients a row, rows a client, rows a node."""
 TAGS = {"cap": 512, "links": 2048}
 """METIS cuts few edges: no client here has more than 418 own and neighbouring nodes at them."""
 
@@ -62,6 +72,16 @@ def _places() -> Iterator[tuple[str, Settings]]:
                 yield f"{' '.join(map(str, place))} {form}", at(place, form)
 
 
+def _told_rows() -> Iterator[tuple[str, Settings]]:
+    places = [("cora", "metis_disjoint", 10), ("cora", "metis_overlap", 10)]
+    for place in (*places, ("cora", "dirichlet_linked", 10)):
+        found = at(place, "thresholded")
+        if place[1] == "dirichlet_linked":
+            found["data.partition.options"] = {"beta": 10000.0}
+        for rule in RULES:
+            yield f"{' '.join(map(str, place))} {rule}", found
+
+
 def _warm() -> Iterator[tuple[str, Settings]]:
     place = ("cora", "metis_disjoint", 10)
     yield "no rows", at(place, "no rows")
@@ -71,12 +91,56 @@ def _warm() -> Iterator[tuple[str, Settings]]:
 
 def rows(table: str) -> dict[str, Settings]:
     """Return a table's rows: label and settings."""
-    return dict({"places": _places, "warm": _warm}[table]())
+    return dict({"places": _places, "told": _told_rows, "warm": _warm}[table]())
+
+
+def read(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
+    """Return what one row of the table `told` holds."""
+    from algorithms.fed_avg import Start
+    from audits.attacks._methods import row_systems
+    from crypto.quantiser import Grid
+    from protocols.disclosures.row_sum.protocol.assignment import assigned, confirmed
+    from secure_fgl.attack_inputs.again.row_systems import _offer, _tag, systems
+    from secure_fgl.config import Config
+    from secure_fgl.federation import Federation
+
+    federation = Federation.from_config(Config.parse(nested(facts, settings, data)))
+    prepared = federation.prepare()
+    prepared.load()
+    sites = dict(zip(prepared.plan.clients, prepared.sites, strict=True))
+    algorithm: Any = federation.build()[1]
+    client = algorithm.forms[0].exchanges[0].answer.__self__
+    start = algorithm.init(np.random.default_rng(facts["seed"])).start
+    for _ in range(client.warm):
+        said = [client.train(site, start) for site in sites.values()]
+        mean = sum(one.delta for one in said) / sum(one.count for one in said)
+        start = Start(weights=(start.weights + mean).astype(np.float32))
+    linked = {name: client.linked(site, start) for name, site in sites.items()}
+    offers = confirmed({name: _offer(one) for name, one in linked.items()})
+    rule = facts["row"].split(" ", 3)[3]
+    served = assigned(offers, *RULES[rule])
+    terms = {
+        _tag(number): one.terms[[at]].toarray().ravel()[:-1]
+        for one in linked.values()
+        for at, number in enumerate(one.ids)
+    }
+    step = Grid(8.0, 18).step if rule != "published" else 1e-7
+    found: dict[str, float] = {
+        "wanted": sum(len(one.wanted) for one in offers.values()),
+        "told": sum(len(one.receivers) for one in served),
+    }
+    each = [s for s in systems(served, offers, terms, [(n,) for n in sites]) if len(s.terms)]
+    for name, groups in (("elimination", False), ("elimination or equal values", True)):
+        hits = [row_systems.read(s.system, s.sums, s.terms, step, groups=groups) for s in each]
+        found[name] = float(np.concatenate(hits).mean())
+    return {**facts, "metrics": {}, "references": found}
 
 
 def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
     """Run one row with one seed; `facts` are its table, row, seed and policy."""
     os.environ["OMP_NUM_THREADS"] = "1"
+    if facts["table"] == "told":
+        return read(facts, settings, data)
     from protocols.policy.policy import PrivacyPolicy
     from secure_fgl.config import Config
     from secure_fgl.federation import Federation
