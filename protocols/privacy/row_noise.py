@@ -24,7 +24,7 @@ from functools import lru_cache
 
 from crypto.noise import MAX_SCALE
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.row_sum.guards import RowNoise, Rows
+from protocols.disclosures.row_sum.guards import WIDTH, RowNoise, Rows
 from protocols.errors import NotInPlan, PolicyError
 from protocols.plan.noise import CountPlan
 from protocols.plan.plan import Plan
@@ -105,8 +105,7 @@ def check_row_noise(plan: Plan, policy: PrivacyPolicy) -> None:
     for item in plan.items:
         if item.disclosure is not Disclosure.ROW_SUM:
             continue
-        noised = item.step is Step.UP and row_noise(policy) is not None
-        width = item.messages[0].fields[0].shape[-1] if noised else 0
+        width = item.dims.get(WIDTH, 0) if item.step is Step.UP else 0
         if item.counted != (wanted(policy, width, len(plan.clients)) if width else None):
             raise NotInPlan(
                 f"{item.id}: the plan's noise on rows is not what the policy's target needs.",

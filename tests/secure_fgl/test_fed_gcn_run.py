@@ -137,10 +137,16 @@ def test_guards_that_protect_nothing_are_refused(rows, why):
 
 
 @pytest.mark.long
-def test_a15_is_at_chance_on_rows_by_the_rule_and_reads_published_ones(protected, tmp_path):
+def test_a15_is_at_chance_on_rows_by_the_rule_or_noised_and_reads_published_ones(
+    protected, tmp_path
+):
     exact = policy("rows_published_policy.yaml", threshold=1)
     clear = federation(2, exact, rounds=1).run(tmp_path / "clear")
-    for run, verdict in ((protected, "PASS"), (clear, "FAIL")):
+    loud = policy("rows_noised_policy.yaml", **{**SMALL, "rows": 64})
+    noised = federation(2, loud, rounds=1).run(tmp_path / "noised")
+    assert noised.verify().verdict == "self-consistent only"
+    assert sum(e.get("told", 0) for e in entries(noised)) > 50
+    for run, verdict in ((protected, "PASS"), (noised, "PASS"), (clear, "FAIL")):
         rows = [row for row in attack(material(run), ["A15"]).rows if row.id == "A15"]
         assert len(rows) == 4 and {row.verdict for row in rows} == {verdict}
         assert all(float(row.raw.value) > 0.1 and float(row.null.value) == 0 for row in rows)

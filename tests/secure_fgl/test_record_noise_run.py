@@ -65,7 +65,8 @@ def test_account_and_report_count_what_left_with_noise(run: Path) -> None:
     assert shown.exit_code == 0, shown.stderr
     found = json.loads(shown.stdout)
     assert found["verdict"] == "NOT FALSIFIED", found["reasons"]
-    single, trained = found["counted"]["recorded"], found["records"]["recorded"]
+    (counted,), trained = found["counted"], found["records"]["recorded"]
+    single = counted["recorded"]
     assert (single["unit"], single["adjacency"], single["model"]) == (
         "graph",
         "add-remove",

@@ -13,6 +13,9 @@ from protocols.disclosures.sum.guards import MAX_DELTA
 from protocols.policy.budget import Budget, Unit
 from protocols.policy.guard import Guard, ValueStage
 
+WIDTH = "row_width"
+"""The plan item's size that says how many integers a row has."""
+
 
 class Rows(Guard):
     """Find rows by tags, and open only what the terms of enough other clients add up to.

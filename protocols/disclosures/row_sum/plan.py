@@ -11,10 +11,9 @@ from protocols.disclosures.match.messages import Box, Bundle, Canary
 from protocols.disclosures.match.protocol.wire import Kind
 from protocols.disclosures.match.words import BOXED, HALFWAY, POINTS, SECOND_POINTS
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.row_sum.guards import Rows
+from protocols.disclosures.row_sum.guards import WIDTH, Rows
 from protocols.disclosures.row_sum.messages import RowParts, RowTotals
 from protocols.disclosures.row_sum.protocol.wire import box_bytes, slot_bytes
-from protocols.disclosures.row_sum.run import WIDTH
 from protocols.disclosures.row_sum.words import MATCHER, NOISY_ROWS, PARTS, ROWS, TOLD
 from protocols.forms import Exchange, Form
 from protocols.messages import Message

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from protocols.disclosures._base.protect import Protection, Release
-from protocols.disclosures.row_sum.run import WIDTH, held, rows_guard
+from protocols.disclosures.row_sum.guards import WIDTH
+from protocols.disclosures.row_sum.run import held, rows_guard
 from protocols.errors import UnfitMessage
 from protocols.messages import RowSumMessage
 from protocols.wire.header import Header

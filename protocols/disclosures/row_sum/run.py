@@ -12,7 +12,7 @@ from crypto.handles import Mute
 from crypto.quantiser import Grid
 from crypto.samplers import KEY_BYTES, entropy
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.row_sum.guards import Rows
+from protocols.disclosures.row_sum.guards import WIDTH, Rows
 from protocols.disclosures.row_sum.protocol.assignment import entered
 from protocols.disclosures.row_sum.protocol.client import ClientRows
 from protocols.disclosures.row_sum.protocol.wire import MOST, RowRun, cut_slots
@@ -29,10 +29,7 @@ from protocols.unready import Unsummed
 from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
-__all__ = ["WIDTH", "RowSide", "held", "needed_run", "row_run_of", "rows_guard"]
-
-WIDTH = "row_width"
-"""The plan item's size that says how many integers a row has."""
+__all__ = ["RowSide", "held", "needed_run", "row_run_of", "rows_guard"]
 
 
 def rows_guard(policy: PrivacyPolicy) -> Rows | None:

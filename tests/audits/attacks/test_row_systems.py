@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from audits.attacks._methods.row_systems import determined, equal_values, read
+from protocols.disclosures.row_sum.guards import RowNoise
 from protocols.disclosures.row_sum.protocol.assignment import Offer, assigned
+from protocols.disclosures.row_sum.sums import NoisedRows
+from protocols.privacy.row_noise import plan_row_noise
 from secure_fgl.attack_inputs.again.row_systems import systems
 
 GRID = 1e-5
@@ -92,3 +95,30 @@ def test_the_rule_leaves_nothing_to_eliminate_and_its_control_falls(seed):
     raw_served, raw, _ = receivers(free=True, floor=1, seed=seed)
     assert share(free) > 0.5 and share(both) > 0.5  # nodes in several rows, each of three or more
     assert share(raw) > 0.5 and len(raw_served) > len(served)
+
+
+def pairs(epsilon, weaker=1.0):
+    """Return what twelve bags of words give away, each alone in two rows of another client."""
+    nodes = [node.to_bytes(16, "big") for node in range(12)]
+    held = dict(zip(nodes, bags(12), strict=True))
+    rows = {row + node: frozenset({node}) for node in nodes for row in (b"a", b"b")}
+    offers = {"c0": Offer(rows, frozenset()), "c1": Offer({}, frozenset(rows))}
+    served = assigned(offers, 1, 64, each=2)
+    target = {"epsilon": epsilon, "delta": 1e-5}
+    counted = plan_row_noise(RowNoise(releases=2, budget=target, **target), 32767, 5000, 6)
+    scale = repr(float(counted.scale) / weaker)
+    made = NoisedRows(0.25, 16, counted.model_copy(update={"scale": scale}), 1 << 28, bytes(32))
+
+    def adds(row, adder):
+        return made.row(row, [held[node] for node in offers[adder].nodes[row]])[0] * 0.25 / 32767
+
+    (found,) = systems(served, offers, held, [("c1",)], adds)
+    assert found.system.shape == (24, 12)
+    return float(read(found.system, found.sums, found.terms, 0.25 / 32767).mean())
+
+
+@pytest.mark.parametrize("epsilon", [8.0, 64.0])
+def test_noised_rows_of_single_nodes_are_not_read_and_without_the_noise_they_are(epsilon):
+    assert pairs(epsilon) == 0.0
+    assert pairs(epsilon, weaker=100.0) > 0.5  # the largest entries are a node's words
+    assert pairs(epsilon, weaker=10_000.0) == 1.0
