@@ -176,6 +176,8 @@ def show(file: Path) -> None:
     _line("centralised", centre, "")
     for form in FORMS:
         here = [found[form, beta] for beta in betas]
+        if not any(here):
+            continue
         told = [row["told"] for one in here for row in one if row["told"] is not None]
         share = f"{np.mean(told):.0f}" if told else "–"
         _line(form, [[r["metrics"]["test_accuracy"] for r in one] for one in here], share)

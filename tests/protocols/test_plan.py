@@ -35,7 +35,7 @@ def with_item(plan, which, **facts):
 
 
 WORSE = {
-    "version": 9,
+    "version": 99,
     "code": {"wider": "0" * 64},
     "seed": 1,
     "algorithm": "other",
