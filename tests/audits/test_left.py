@@ -14,7 +14,7 @@ from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
 from tests.audits.forging import entries_of, write
 from tests.audits.party_tools import Federation, play
-from tests.audits.toy_run import AGGREGATOR, FIVE
+from tests.audits.toy_run import AGGREGATOR, AUTHORITY, FIVE
 from tests.audits.verify_tools import fails_at
 
 GONE = FIVE[1]
@@ -81,6 +81,18 @@ def test_what_nobody_signed_is_said_to_be_nobodys(view: RunView) -> None:
         rest = len(data.splitlines()) - last
         tree = next(s.detail for s in verify(with_ledger(view, data)).steps if s.name == "tree")
         assert f"nobody signed the {rest} after them" in tree, tree
+
+
+def test_who_was_asked_nothing_more_is_said_to_have_left_after_its_last_round(
+    tmp_path: Path,
+) -> None:
+    """Of a run of two rounds nobody left at the third."""
+    view = gathered(play(tmp_path / "parties", "he"), tmp_path)
+    open_ended = b"".join(view.ledgers[AUTHORITY].splitlines(keepends=True)[:-1])
+    heads = {name: note for name, note in view.checkpoints.items() if name != AUTHORITY}
+    found = verify(replace(with_ledger(view, open_ended, AUTHORITY), checkpoints=heads))
+    tree = next(s.detail for s in found.steps if s.name == "tree")
+    assert found.ok and f"{AUTHORITY} left after round 2:" in tree, (found.failed, tree)
 
 
 def test_a_side_that_nobody_signed_is_not_said_to_be_signed(made: Federation) -> None:

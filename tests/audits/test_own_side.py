@@ -317,6 +317,10 @@ def test_o16_an_account_of_a_side_is_of_that_client(noised: Federation) -> None:
     assert [client.name for client in found.clients] == [MINE]
     assert found.evidence == OWN_SIDE and found.failed == () and found.verdict == "NOT FALSIFIED"
     assert any("one client's side" in note for note in found.notes)
+    ledger = b"".join(side(noised, MINE).ledgers[MINE].splitlines(keepends=True)[:-1])
+    cut = account(replace(side(noised, MINE), ledgers={MINE: ledger}, checkpoints={}))
+    assert any("cut off" in note for note in cut.notes)
+    assert not any("cut off" in note for note in found.notes)  # the control
     whole = account(replace(side(noised, MINE), side=""))  # the control
     assert whole.failed == ("roster",) and len(whole.clients) == len(FIVE)
     with pytest.raises(EvidenceError, match="is no client"):
