@@ -17,7 +17,7 @@ from audits.accounting.order import order, order_of, order_reasons
 from audits.accounting.tally import Tally
 from audits.evidence import own_files
 from audits.evidence.run_files import RunView
-from audits.evidence.steps import Case, Status, Verification, run_checks
+from audits.evidence.steps import UNSIGNED_SIDE, Case, Status, Verification, run_checks
 from protocols.errors import EvidenceError
 
 __all__ = ["Account", "account", "account_of"]
@@ -86,12 +86,21 @@ def account_of(case: Case, evidence: Verification) -> Account:
         records=training.records(single) if single is not None else None,
         counted=tuple(map(counted, scored)),
         order=order(ordered) if ordered is not None else None,
-        notes=(*NOTES, ONE_SIDE) if case.view.side else NOTES,
+        notes=(*NOTES, *_of_one_side(evidence)),
         evidence=evidence.verdict,
         failed=tuple(step.name for step in evidence.steps if step.status is Status.FAIL),
     )
 
 
+def _of_one_side(evidence: Verification) -> tuple[str, ...]:
+    if not evidence.side:
+        return ()
+    return (ONE_SIDE, UNSIGNED) if evidence.verdict == UNSIGNED_SIDE else (ONE_SIDE,)
+
+
+UNSIGNED = (
+    "No head of this ledger is signed: what was spent in entries that were cut off is not counted."
+)
 ONE_SIDE = (
     "This is one client's side: over how many others its totals were opened is not in its ledger, "
     "and the number that the plan counts on stands in its place."

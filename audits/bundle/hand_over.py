@@ -185,7 +185,9 @@ def gather(given: Sequence[tuple[str, bytes]]) -> Gathered:
         before = sides.get(side.party)
         sides[side.party] = (name, side) if before is None else _one_story(before, (name, side))
     files: dict[str, bytes] = {}
-    for _, side in sides.values():
+    for name, side in sides.values():
+        if set(side.files) & set(files) - set(DOCUMENTS):  # names with dots may meet in budgets/
+            fail(STEP, f"{name} holds a file that another one holds, too")
         files |= side.files
     parties = {str(entry["name"]) for entry in read_roster(files["roster.json"]).roster.document()}
     run = next(side.run for _, side in sides.values())

@@ -39,8 +39,10 @@ def result(case: Case) -> str:
     _skipped(case)
     models = sum(bool(stated[name]) for name in _FILES.values())
     if _unscored(case):
-        return f"{models} models are as recorded; no score left the clients"
-    return f"{models} models, all metrics and those of round {_best(case)} are as recorded"
+        return f"digests of {models} models are as recorded; no score left the clients"
+    return (
+        f"digests of {models} models, all metrics and those of round {_best(case)} are as recorded"
+    )
 
 
 def _skipped(case: Case) -> None:

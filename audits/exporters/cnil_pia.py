@@ -167,7 +167,8 @@ def _data(report: Report) -> str:
     return (
         _paragraph(f"Data that stay at the clients ({facts}). Categories of persons and of data, "
                    "and how long they are kept: to be filled in.")
-        + _paragraph("What the parties sent each other:")
+        + _paragraph(f"What {report.side} alone sent:" if report.side
+                     else "What the parties sent each other:")
         + _list(items)
     )  # fmt: skip
 

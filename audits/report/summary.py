@@ -172,7 +172,7 @@ def strip(  # noqa: PLR0913 - every line is about something else
 
     In memory the first of them begins with :data:`SIMULATION`.
     """
-    first = _planned(diff)
+    first = _planned(diff, evidence.side)
     if simulated:
         first = first.model_copy(update={"answer": f"{SIMULATION}. {first.answer}"})
     return (
@@ -222,13 +222,14 @@ def _budget(spent: Account, record: Account | None = None, scored: Account | Non
     return Line(question=question, answer=answer, state=state)
 
 
-def _planned(diff: PlanDiff) -> Line:
+def _planned(diff: PlanDiff, side: str = "") -> Line:
     state: State = "ATTENTION" if diff.denied else "OK"
     if diff.unplanned:
         answer, state = f"Yes: {words.plural(len(diff.unplanned), 'envelope')}.", "FAIL"
     else:
         answer = (
-            f"No. All {words.plural(diff.seen, 'envelope')} were planned: item, route, size, "
+            f"{f'Not from {side}' if side else 'No'}. All "
+            f"{words.plural(diff.seen, 'envelope')} were planned: item, route, size, "
             "number and protection."
         )
     if diff.denied:

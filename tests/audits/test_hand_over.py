@@ -95,6 +95,8 @@ def test_gathered_sides_are_a_run_that_verifies_reports_and_bundles(
     heads.write_text(json.dumps(made.toy.checkpoints))
     shown = invoke("audit", "verify", run, "--heads", heads, "--format", "json")
     assert json.loads(shown.stdout)["verdict"] == "verified against heads held by others"
+    result = next(s for s in Run(run).verify().steps if s.name == "result")
+    assert result.detail.startswith("digests of 2 models")  # no model is there
     report = build_report(Run(run).view())
     assert not any("SIMULATION" in note for note in report.notes)
     assert not any("one process" in text for text in report.limits)
@@ -205,6 +207,34 @@ def test_two_files_that_contradict_each_other_are_refused(
     with pytest.raises(EvidenceError, match=f"a and b contradict each other about {MINE}"):
         gather([("a", sides[MINE]), ("b", forked)])
     assert gather([("a", sides[MINE]), ("b", sides[MINE])]).parties == (MINE,)  # the control
+
+
+def test_no_file_of_one_party_takes_the_place_of_anothers(sides: dict[str, bytes]) -> None:
+    """A client `a` with budgets of the unit graph, and a client `a.graph`, name one file."""
+    twin = f"{MINE}.graph"
+
+    def renamed(data: bytes, party: str, budget: bytes) -> bytes:
+        files = {path.replace(OTHER, twin): part for path, part in unpack(data).items()}
+        facts = json.loads(files.pop("hand-over.json"))
+        files["roster.json"] = files["roster.json"].replace(
+            f'"{OTHER}"'.encode(), f'"{twin}"'.encode()
+        )
+        files |= {f"budgets/{twin}.checkpoint": budget} if budget else {}
+        listed = {path: _sha(part) for path, part in files.items()}
+        return pack(
+            {**files, "hand-over.json": canonical({**facts, "party": party, "files": listed})}
+        )
+
+    for budget in (b"a", b""):
+        given = [
+            ("a", renamed(sides[MINE], MINE, budget)),
+            ("b", renamed(sides[OTHER], twin, b"b")),
+        ]
+        if budget:
+            with pytest.raises(EvidenceError, match="b holds a file that another one holds"):
+                gather(given)
+        else:  # the control
+            assert gather(given).parties == (MINE, twin)
 
 
 def test_a_party_that_came_back_may_hand_over_once_more(sides: dict[str, bytes]) -> None:

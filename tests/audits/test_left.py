@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from audits.bundle.archive import unpack
 from audits.evidence.run_files import RunView
 from audits.evidence.verify import verify
 from audits.report.build import build_report
+from secure_fgl.store.bundles import write_bundle
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
 from tests.audits.forging import entries_of, write
 from tests.audits.party_tools import Federation, play
-from tests.audits.toy_run import AGGREGATOR, FIVE
+from tests.audits.toy_run import AGGREGATOR, AUTHORITY, FIVE
 from tests.audits.verify_tools import fails_at
 
 GONE = FIVE[1]
@@ -42,8 +46,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Federation:
 
 
 @pytest.fixture(scope="module")
-def view(made: Federation, tmp_path_factory: pytest.TempPathFactory) -> RunView:
-    return gathered(made, tmp_path_factory.mktemp("gathered"))
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("gathered")
+
+
+@pytest.fixture(scope="module")
+def view(made: Federation, place: Path) -> RunView:
+    return gathered(made, place)
 
 
 def with_ledger(view: RunView, data: bytes, party: str = GONE) -> RunView:
@@ -57,6 +66,28 @@ def test_it_passes_and_says_in_which_round(view: RunView) -> None:
     assert f"{GONE} left at round 3" in tree and "held to a head over" in tree
     report = build_report(view)
     assert {v.client for v in report.dropouts.vanished} == {GONE}
+
+
+@pytest.mark.usefixtures("view")
+def test_the_page_on_checking_by_hand_says_whose_ledger_is_not_signed(
+    place: Path, tmp_path: Path
+) -> None:
+    """Of nobody else it passes without a head."""
+    files = unpack(write_bundle(place / "run", tmp_path / "bundle.zip").read_bytes())
+    block = re.findall(r"```sh\n(.*?)```", files["VERIFY.md"].decode(), re.DOTALL)[2]
+    for path, data in files.items():
+        (tmp_path / "bundle" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "bundle" / path).write_bytes(data)
+    done = _by_hand(block, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"(\S+) \d+ entries: NOT SIGNED", done.stdout) == [GONE]
+    (tmp_path / "bundle" / "heads" / f"{FIVE[0]}.checkpoint").unlink()
+    assert _by_hand(block, tmp_path).returncode != 0  # the control
+
+
+def _by_hand(block: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    words = ["sh", "-e", "-c", block]
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
 
 
 def test_a_ledger_cut_below_the_last_head_that_others_received_fails(view: RunView) -> None:
@@ -81,6 +112,18 @@ def test_what_nobody_signed_is_said_to_be_nobodys(view: RunView) -> None:
         rest = len(data.splitlines()) - last
         tree = next(s.detail for s in verify(with_ledger(view, data)).steps if s.name == "tree")
         assert f"nobody signed the {rest} after them" in tree, tree
+
+
+def test_who_was_asked_nothing_more_is_said_to_have_left_after_its_last_round(
+    tmp_path: Path,
+) -> None:
+    """Of a run of two rounds nobody left at the third."""
+    view = gathered(play(tmp_path / "parties", "he"), tmp_path)
+    open_ended = b"".join(view.ledgers[AUTHORITY].splitlines(keepends=True)[:-1])
+    heads = {name: note for name, note in view.checkpoints.items() if name != AUTHORITY}
+    found = verify(replace(with_ledger(view, open_ended, AUTHORITY), checkpoints=heads))
+    tree = next(s.detail for s in found.steps if s.name == "tree")
+    assert found.ok and f"{AUTHORITY} left after round 2:" in tree, (found.failed, tree)
 
 
 def test_a_side_that_nobody_signed_is_not_said_to_be_signed(made: Federation) -> None:

@@ -14,6 +14,7 @@ from audits.bundle.hand_over import hand_over
 from audits.evidence.run_files import RunView
 from audits.evidence.steps import OWN_SIDE, UNSIGNED_SIDE, Status
 from audits.evidence.verify import verify
+from audits.exporters import cnil_pia
 from audits.formats import render
 from audits.report.build import build_report
 from crypto.signing.canonical import canonical
@@ -319,7 +320,9 @@ def test_the_report_of_a_side_speaks_of_that_party_alone(he: Federation) -> None
     assert {row.sender for row in made.inventory} == {MINE}
     assert not made.plan_diff.missing and not made.plan_diff.unplanned
     assert made.dropouts.vanished == made.dropouts.lost == ()
+    assert made.verdict_strip[0].answer.startswith(f"Not from {MINE}. ")
     assert f"From {MINE}: " in made.verdict_strip[1].answer
+    assert f"What {MINE} alone sent:" in cnil_pia.export(made).decode()
     assert any("alone" in text for text in made.limits)
     office = build_report(side(he, AGGREGATOR))
     assert "Nothing left the clients" not in office.verdict_strip[1].answer
@@ -332,6 +335,10 @@ def test_o16_an_account_of_a_side_is_of_that_client(noised: Federation) -> None:
     assert [client.name for client in found.clients] == [MINE]
     assert found.evidence == OWN_SIDE and found.failed == () and found.verdict == "NOT FALSIFIED"
     assert any("one client's side" in note for note in found.notes)
+    ledger = b"".join(side(noised, MINE).ledgers[MINE].splitlines(keepends=True)[:-1])
+    cut = account(replace(side(noised, MINE), ledgers={MINE: ledger}, checkpoints={}))
+    assert any("cut off" in note for note in cut.notes)
+    assert not any("cut off" in note for note in found.notes)  # the control
     whole = account(replace(side(noised, MINE), side=""))  # the control
     assert whole.failed == ("roster",) and len(whole.clients) == len(FIVE)
     with pytest.raises(EvidenceError, match="is no client"):

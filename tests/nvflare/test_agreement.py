@@ -253,6 +253,14 @@ def test_sites_and_roles_are_the_plan_s(made: Parties) -> None:
         Charter.decode(canonical(document))
 
 
+def test_no_charter_runs_under_a_name_that_is_not_new(made: Parties) -> None:
+    """Whoever draws it up chooses the nonce; without one, no evidence of the run is read."""
+    for nonce in (b"", b"x", bytes(17)):
+        with pytest.raises(EvidenceError, match="cannot be read"):
+            Charter.decode(replace(made.charter, nonce=nonce).encode())
+    Charter.decode(replace(made.charter, nonce=bytes(16)).encode())  # the control
+
+
 def test_a_charter_names_every_organisation_or_none(made: Parties) -> None:
     names = {name: f"Bank {i}" for i, name in enumerate(made.charter.sites)}
     charter = drawn(made, organisations=names)

@@ -66,5 +66,6 @@ def _where(case: Case, party: str, own: list[Sent], received: list[Sent]) -> str
     ]
     unheard = [s.round for s in own if s.exchange >= last and s not in received]
     rounds = [*unanswered, *unheard]
-    # Asked nothing more: it is missed from the round after the last one that it answered in.
-    return f"left at round {min(rounds, default=max(s.round for s in received) + 1)}"
+    if not rounds:  # it was asked nothing more, so nobody missed it
+        return f"left after round {max(s.round for s in received)}"
+    return f"left at round {min(rounds)}"

@@ -38,6 +38,7 @@ from secure_fgl.transports.nvflare.facts import (
     MALFORMED,
     check_site,
     misnamed_organisation,
+    nonce_of,
     party_of,
 )
 
@@ -235,7 +236,7 @@ class Charter:
             if set(document) != _KEYS:
                 _fail("it does not hold exactly what a charter holds")
             charter = cls(
-                bytes.fromhex(document["nonce"]),
+                nonce_of(document["nonce"]),
                 Roster([party_of(entry) for entry in document["parties"]]),
                 dict(document["sites"]),
                 plan,

@@ -29,10 +29,12 @@ __all__ = [
     "check_site",
     "fingerprint",
     "misnamed_organisation",
+    "nonce_of",
     "party_of",
 ]
 
 LIMIT = 1 << 14  # bytes; ours has about 400
+NONCE_BYTES = 16
 _LONGEST = 100  # characters of an organisation's name
 _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _UNSEEN = re.compile(
@@ -105,6 +107,17 @@ def party_of(document: object) -> Party:
     verify = VerifyKey(bytes.fromhex(document["verify"]))
     seal = SealingKey.from_bytes(bytes.fromhex(document["seal"]))
     return Party(document["name"], Role(document["role"]), verify, seal)
+
+
+def nonce_of(text: str) -> bytes:
+    """Return the 16 bytes that make a run's name new; raises ValueError for more or fewer.
+
+    With none, or few, runs of one plan would share a name, and no evidence of them be read.
+    """
+    nonce = bytes.fromhex(text)
+    if len(nonce) != NONCE_BYTES:
+        raise ValueError("a nonce has another length")
+    return nonce
 
 
 def fingerprint(party: Party, organisation: str) -> str:
