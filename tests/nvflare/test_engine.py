@@ -181,7 +181,7 @@ def test_a_site_that_left_for_good_is_held_to_what_others_received(
         write_hand_over(gone, tmp_path / "early.zip")
     assert seats["site-2"]._process is not None
     seats["site-2"]._process.files.close()  # what the system does for a dead process
-    assert Run(gone).verify().verdict == "own side holds"
+    assert Run(gone).verify().verdict == "own side holds, unsigned"
     handed = [write_hand_over(f, tmp_path / f"{f.name}.zip")[0] for f in parties.folders.values()]
     gather_files(handed, tmp_path / "run")
     found = Run(tmp_path / "run").verify()
