@@ -187,25 +187,34 @@ def _row(given: Compared, rule: Rule, rng: np.random.Generator) -> Samples:
     )
 
 
-def _coordinates(given: Compared, attackers: int, rng: np.random.Generator) -> Samples:
-    """Return the third question: a client's mean over the comparisons that it was in."""
+def _coordinates(
+    given: Compared, attackers: int, rng: np.random.Generator
+) -> Samples | NotApplicable:
+    """Return the third question: a client's mean over the comparisons that it was in.
+
+    A comparison of no more clients than attackers and two others asks nothing, and who was in no
+    larger one has no score.
+    """
+    large = [one for one in given.matrices if len(one.places) > attackers + 1]
+    if not large:
+        why = f"no comparison had {attackers} clients that choose their vectors and two others"
+        return NotApplicable(why, payload=given.payload, what=READ.metric, arises=True)
+    there = np.unique(np.concatenate([one.places for one in large]))
 
     def score(*, exact: bool = False, mirror: bool = False) -> Array:
         total, often = np.zeros(len(given.clients)), np.zeros(len(given.clients))
-        for one in given.matrices:
-            if len(one.places) <= attackers + 1:
-                continue
+        for one in large:
             off = (
                 np.zeros(1) if exact else (one.seen - one.raw)[np.triu_indices(len(one.places), 1)]
             )
             for _ in range(_DRAWS):
                 total[one.places] += read(one.vectors, attackers, off, rng, mirror=mirror)
                 often[one.places] += 1
-        found: Array = total / np.maximum(often, 1)
+        found: Array = total[there] / often[there]
         return found
 
-    raw, nothing = score(exact=True), np.zeros(len(given.clients))
-    numbers = given.matrices[0].vectors.shape[1]
+    raw, nothing = score(exact=True), np.zeros(len(there))
+    numbers = large[0].vectors.shape[1]
     many = (
         f"{attackers} clients that choose theirs"
         if attackers > 1
@@ -214,13 +223,13 @@ def _coordinates(given: Compared, attackers: int, rng: np.random.Generator) -> S
     return Samples(
         payload=given.payload,
         what=f"{numbers} numbers, by {many}{_CLEAR if given.payload != 'P15' else ''}",
-        units=given.clients,
-        rounds=tuple(sorted({one.round for one in given.matrices})),
+        units=tuple(given.clients[place] for place in there),
+        rounds=tuple(sorted({one.round for one in large})),
         prior=nothing,
         raw=raw,
         null=score(mirror=True),
         protected=score(),
-        positives=len(given.clients),
+        positives=len(there),
         note=_decides(raw, READ.gate),
         bounds=(-3.0, 1.0),
         **READ.given(),

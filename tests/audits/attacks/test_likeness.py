@@ -15,9 +15,9 @@ from audits.attacks._methods import likeness
 from audits.attacks._methods.likeness import closer, matched, read, triplets, unit_rows
 from audits.attacks._shared.models import AttackRow
 from audits.attacks._shared.rules import Rule
-from audits.attacks._shared.samples import Samples
+from audits.attacks._shared.samples import NotApplicable, Samples
 from audits.attacks._shared.verdicts import Judgement, judge
-from audits.attacks.likeness import CLOSER, OWNERS, READ, _row
+from audits.attacks.likeness import CLOSER, OWNERS, READ, _coordinates, _row
 from audits.evidence.steps import Case
 
 pytestmark = pytest.mark.usefixtures("same_chance")
@@ -224,3 +224,19 @@ def test_short_vectors_fail_and_long_ones_are_no_finding(clear: Case) -> None:
     short = rows(clear, replace(given, matrices=few))[2]
     assert short.verdict == "FAIL" and short.protected is not None
     assert float(short.protected.value) > 0.25
+
+
+def test_who_was_in_no_comparison_with_two_others_has_no_score() -> None:
+    """Else a client that nobody could attack would count as one of which nothing is read."""
+    rng, given = np.random.default_rng(3), planted(8, seen=0.1, raw=0.1, rounds=1)
+    (whole,) = given.matrices
+    first, second = (
+        replace(whole, places=p, seen=whole.seen[np.ix_(p, p)], raw=whole.raw[np.ix_(p, p)],
+                vectors=lines(len(p), 5, 1))
+        for p in (np.arange(6), np.array([6, 7]))
+    )  # fmt: skip
+    row = _coordinates(replace(given, matrices=(first, second)), 1, rng)
+    assert isinstance(row, Samples)
+    assert row.units == given.clients[:6] and len(row.protected) == 6 and (row.raw > 0).any()
+    none = _coordinates(replace(given, matrices=(second,)), 1, rng)
+    assert isinstance(none, NotApplicable) and none.arises and "two others" in none.reason
