@@ -22,7 +22,7 @@ often the attack names the right one; 0.5 is guessing. That is (1 + Kendall's ta
 correlation of the matrix's rows with the truth. Second: the share of clients to which he gives
 their own data; 1/K is guessing. Third: which share (of the squared length) of what sets a client's
 vector apart from the attackers' own is read in one comparison. m attackers read about m of d - 1
-parts of d numbers: a quarter where GCFL+ compares sequences of five, next to nothing of a model.
+parts of d numbers: a fifth where GCFL+ compares sequences of five, next to nothing of a model.
 
 **Controls.** Prior: the same with the records' numbers in place of cosines, or a guess. Raw: the
 exact cosines, computed again and not rounded. Null: the matrix under other names, drawn at random.

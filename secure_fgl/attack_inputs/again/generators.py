@@ -9,7 +9,7 @@ the planned size and drawn anew. In the form `published` it is each answer as it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from algorithms._shared.neighbours.sizes import Sizes
 from algorithms.tasks.site import Site
 from audits.attacks import Answer, Answers
 from audits.attacks._shared.payloads import payload_of
-from audits.evidence.steps import Case
 from crypto.noise import sampler
 from crypto.samplers import Stream, entropy
 from protocols.disclosures.names import Disclosure
@@ -29,8 +28,8 @@ from protocols.plan.steps import Step
 from protocols.policy.guard import find
 from protocols.privacy.noising import SAMPLERS
 from protocols.rounds import Cohort
+from secure_fgl.attack_inputs.again.row_systems import Replayed
 from secure_fgl.errors import UsageError
-from secure_fgl.run.simulation import Preparation
 
 if TYPE_CHECKING:
     from algorithms._shared.neighbours.generator import Drawn
@@ -40,26 +39,6 @@ __all__ = ["answer_material", "helps", "noised"]
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Allowed = np.ndarray[Any, np.dtype[np.bool_]]
 Indices = np.ndarray[Any, np.dtype[np.int64]]
-
-
-class Replayed(Protocol):
-    """A run's code and data once more."""
-
-    @property
-    def case(self) -> Case:
-        """The run's documents and ledgers."""
-
-    @property
-    def form(self) -> Form[Any]:
-        """The admitted form."""
-
-    @property
-    def sites(self) -> Mapping[str, Site]:
-        """Every client's site."""
-
-    @property
-    def prepared(self) -> Preparation:
-        """What a run begins with."""
 
 
 def helps(form: Form[Any]) -> tuple[Exchange, Help | Published] | None:

@@ -77,6 +77,7 @@ EXAMPLE = {
     "export": example(
         "secure-fgl audit export runs/first --to cnil-pia --out pia-draft.json",
         "secure-fgl audit export runs/first --to art30-csv",
+        "secure-fgl audit export runs/first --to junit --out audit-junit.xml",
     ),
     "verify": example(
         "secure-fgl audit verify runs/first --heads heads-held-by-the-clients.json",
