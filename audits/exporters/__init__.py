@@ -1,8 +1,9 @@
 """Drafts for other people's forms, one file each, found by folder.
 
 An exporter is a module with ``NAME``, ``FILE`` (a file name to suggest) and ``export(report) ->
-bytes``; with ``NEEDS_PLAN = True`` it is ``export(report, plan)`` and points at lines of the plan;
-with ``BROKEN_TOO = True`` it is also made of a run whose evidence is broken. It fills in what the
+bytes``. With ``NEEDS_PLAN = True`` it is ``export(report, plan)`` and points at lines of the plan;
+with ``NEEDS_ACCOUNT = True`` it is ``export(report, account)`` and says what noise is worth; with
+``BROKEN_TOO = True`` it is also made of a run whose evidence is broken. It fills in what the
 record of a run shows and leaves empty what only people can know: purposes, legal bases, gravity,
 likelihood, opinions. Equal reports, equal bytes. A draft is no statement that anything complies
 with anything.
@@ -14,6 +15,7 @@ import pkgutil
 from importlib import import_module
 from types import ModuleType
 
+from audits.accounting.models import Account
 from audits.report.models import Report
 
 _MODULES: dict[str, ModuleType] = {
@@ -43,18 +45,28 @@ def of_broken(name: str) -> bool:
     return bool(getattr(_module(name), "BROKEN_TOO", False))
 
 
-def export(report: Report, name: str, plan: str = "") -> bytes:
+def of_account(name: str) -> bool:
+    """Tell whether a draft needs the run's account of privacy too; raises ValueError."""
+    return bool(getattr(_module(name), "NEEDS_ACCOUNT", False))
+
+
+def export(report: Report, name: str, plan: str = "", account: Account | None = None) -> bytes:
     """Return a report as a draft in another form.
 
     Args:
         report: from :func:`audits.report.build.build_report`; its evidence should hold.
         name: of :data:`EXPORTERS`.
         plan: the text of the run's ``plan.json``.
+        account: from :func:`audits.accounting.account.account`, where :func:`of_account` says so.
 
     Raises:
-        ValueError: an unknown name.
+        ValueError: an unknown name, or one that needs an account and has none.
     """
     module = _module(name)
+    if of_account(name):
+        if account is None:
+            raise ValueError(f"{name} needs the run's account of privacy")
+        return bytes(module.export(report, account))
     if getattr(module, "NEEDS_PLAN", False):
         return bytes(module.export(report, plan))
     return bytes(module.export(report))

@@ -85,9 +85,15 @@ def _facts(report: Report, row: Egress) -> dict[str, str]:
 
 
 def _role(report: Report, role: str) -> str:
-    """Return a role with how many parties were in it; names are for people to add."""
-    count = sum(party.role == role for party in report.parties)
-    return f"{words.role(role)} ({count} in the run)" if count else words.role(role)
+    """Return a role, how many parties were in it, and their organisations where a charter has them.
+
+    Names of parties are for people to add.
+    """
+    parties = [party for party in report.parties if party.role == role]
+    if not parties:
+        return words.role(role)
+    named = ", ".join(dict.fromkeys(p.organisation for p in parties if p.organisation))
+    return f"{words.role(role)} ({len(parties)} in the run{f': {named}' if named else ''})"
 
 
 def _cell(text: str) -> str:

@@ -19,7 +19,8 @@ def export(
         typer.Option(
             "--to",
             metavar="FORM",
-            help="cnil-pia (JSON), art30-csv (GDPR, Article 30), sarif (2.1.0), or junit (XML).",
+            help="cnil-pia (JSON), dpia-md (GDPR, Article 35), art30-csv (GDPR, Article 30), "
+            "nist-800-226 (claims of differential privacy), sarif (2.1.0), or junit (XML).",
         ),
     ],
     out: Annotated[
@@ -42,7 +43,8 @@ def export(
 
     0: none of these.
     """
-    from audits.exporters import EXPORTERS, of_broken
+    from audits.accounting.account import account
+    from audits.exporters import EXPORTERS, of_account, of_broken
     from audits.exporters import export as draft
     from audits.report.build import build_report
     from protocols.errors import EvidenceError
@@ -61,7 +63,8 @@ def export(
         failed = [s for s in made.integrity.steps if s.status == "FAIL"]
         with advice():
             raise EvidenceError(failed[0].name, f"{failed[0].detail}; no draft is made of it")
-    content = draft(made, form, view.plan_text.decode("utf-8", "replace"))
+    spent = account(view) if of_account(form) else None
+    content = draft(made, form, view.plan_text.decode("utf-8", "replace"), spent)
     if out is None:
         sys.stdout.write(content.decode("utf-8"))
     else:

@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from audits.exporters import EXPORTERS, art30_csv, cnil_pia, export, file_name
+from audits.exporters import EXPORTERS, _drafts, art30_csv, export, file_name, of_account
 from audits.report.models import Report
 from protocols.disclosures.registry import guards
 from protocols.policy.guards import COMMON
@@ -33,10 +33,14 @@ def rows(report: Report) -> list[dict[str, str]]:
 
 
 def test_exporters_are_found_by_folder_and_deterministic(report):
-    assert EXPORTERS == ("art30-csv", "cnil-pia", "junit", "sarif")
+    assert EXPORTERS == ("art30-csv", "cnil-pia", "dpia-md", "junit", "nist-800-226", "sarif")
     for name in EXPORTERS:
-        assert export(report, name) == export(report, name)
-        assert file_name(name).endswith((".csv", ".json", ".sarif", ".xml"))
+        assert file_name(name).endswith((".csv", ".json", ".md", ".sarif", ".xml"))
+        if of_account(name):
+            with pytest.raises(ValueError, match="needs the run's account"):
+                export(report, name)
+        else:
+            assert export(report, name) == export(report, name)
         with pytest.raises(ValueError, match="no exporter"):
             export(report, name + "x")
 
@@ -76,7 +80,7 @@ def test_measures_are_those_that_were_in_force(report):
 
 def test_every_guard_but_the_unsafe_one_is_a_measure():
     names = {g.model_fields["guard"].default for g in (*COMMON, *guards())}
-    assert set(cnil_pia.MEASURES) == names - {"unsafe_clear"}
+    assert set(_drafts.MEASURES) == names - {"unsafe_clear"}
 
 
 class _Tags(html.parser.HTMLParser):
@@ -108,6 +112,17 @@ def test_a_record_has_the_points_of_article_30_and_one_row_per_route(report):
     for row, sent in zip(found, report.egress, strict=True):
         assert (row["envelopes"], row["bytes"]) == (str(sent.count), str(sent.bytes))
         assert row["evidence"].startswith("as planned")
+
+
+def test_a_record_names_the_organisations_of_a_charter(report):
+    parties = tuple(
+        p.model_copy(update={"organisation": f"House {p.name}"} if p.role == "client" else {})
+        for p in report.parties
+    )
+    named = rows(report.model_copy(update={"parties": parties}))
+    senders = [row["(d) sender"] for row in named if row["(d) sender"].startswith("client")]
+    assert senders and all("in the run: House client-1, House" in sender for sender in senders)
+    assert "House" not in str(rows(report))
 
 
 def test_what_the_tool_cannot_know_is_empty_and_named(report):
