@@ -8,8 +8,7 @@ Runs in the clear, see `benchmarks/_clusters.py`: exact totals, and figures of s
 holds a line a run, and what it holds is not run again. Tables:
 
 * molecules, mix: one data set a client, in the authors' settings with 200 rounds;
-* proteins, imdb, nci1: one data set for 10, 10 and 30 clients; proteins30, imdb20: for 30 and 20,
-  with the bounds of ten, as none are published;
+* proteins, imdb, nci1: one data set for 10, 10 and 30 clients; proteins30, imdb20: bounds of ten;
 * small: the four smallest sets of molecules, 40 rounds; proteins_short, imdb_short: 40 rounds,
   and first_split 10: what a quarter of an hour of two cores allows;
 * sequences_NAME: the norms of all clients' changes in a run that is never cut, with NAME one of
