@@ -26,6 +26,7 @@ HAZARDS = (
     "and whether it answers, is visible, and whether a value was clipped stands in its own ledger.",
     "Error messages: a refusal is one code of a closed list (O27).",
 )
+_COSTS = ("backend", "bytes_up", "bytes_down", "exchanges", "model_sha256")
 _PEOPLE = (
     "whether one person can be in several units, at one site or at several",
     "how data were collected, and who has seen them before",
@@ -160,7 +161,7 @@ def _accountants(account: Account) -> list[str]:
 
 
 def _results(report: Report) -> list[str]:
-    found = [f"{fact.name}: {fact.value}" for fact in report.results]
+    found = [f"{fact.name}: {fact.value}" for fact in report.results if fact.name not in _COSTS]
     return [*found, f"bias between groups of people: {NOT_STATED}"]
 
 
