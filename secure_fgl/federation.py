@@ -246,6 +246,7 @@ class Federation:
         connect: Connect | None = None,
         resume: bool = False,
         profile: bool = False,
+        approvals: Sequence[str | Path] = (),
     ) -> Run:
         """Train, and leave a run folder with ledgers and report.
 
@@ -257,6 +258,7 @@ class Federation:
             connect: makes the transport to all sessions, which are then in this process.
             resume: `out` holds a killed run of this configuration; it goes on to the same result.
             profile: write into the folder where time and bytes went.
+            approvals: files of those who approved this plan, where the policy names approvers.
 
         Raises:
             PlanDrift: the run would do something that the approved plan does not hold.
@@ -268,6 +270,7 @@ class Federation:
         from secure_fgl.run.driver import one_thread_and_deterministic
         from secure_fgl.run.faults import drops
         from secure_fgl.run.resuming import check_same
+        from secure_fgl.store import plan_approvals
         from secure_fgl.store.run_folder import RunFolder
 
         self.plugins.unchanged()
@@ -281,9 +284,13 @@ class Federation:
         folder = RunFolder(Path(out) if out else self.default_folder(), again=resume)
         if resume:
             check_same(folder, self.config, self.plugins)
+        kept = folder if resume else None
+        signed = plan_approvals.approved(self.policy, plan or wanted, approvals, kept)
         with one_thread_and_deterministic():
             prepared.load()
             folder.make()
+            if signed:
+                folder.text(plan_approvals.FILE, signed.decode())
             return prepared.train(folder, progress, connect, resume=resume, profile=profile)
 
     def default_folder(self) -> Path:

@@ -108,6 +108,7 @@ def _unedited(view: RunView) -> None:
 
 def _run(view: RunView) -> dict[str, bytes]:
     documents = {
+        "approvals.json": view.approvals_text,
         "attacks.json": view.attacks_text,
         "baseline.json": view.baseline_text,
         "charter.json": view.charter_text,

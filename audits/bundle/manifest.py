@@ -42,6 +42,7 @@ NEEDED = (
 )
 _KNOWN = {
     *NEEDED,
+    "approvals.json",
     "attacks.json",
     "baseline.json",
     "charter.json",

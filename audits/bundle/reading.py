@@ -45,6 +45,7 @@ def view_of(
         policy_text=files.get("policy.json", b""),
         roster_text=files.get("roster.json", b""),
         charter_text=files.get("charter.json", b""),
+        approvals_text=files.get("approvals.json", b""),
         result_text=files.get("result.json", b""),
         metrics_text=files.get("metrics.jsonl", b""),
         weights=digests_of(files.get("checkpoints.json", b"")),

@@ -46,6 +46,7 @@ class RunView:
         config_text: the bytes of ``config.yaml``; None where it is not looked at, as in bundles,
             which leave it out.
         charter_text: the bytes of ``charter.json``; empty in a simulation.
+        approvals_text: the bytes of ``approvals.json``; empty where nobody approved the plan.
         side: the party whose own side alone this is; empty: the files of all parties.
         ledgers: party -> bytes of its ledger.
         checkpoints: party -> its signed head as it lies in the run folder.
@@ -68,6 +69,7 @@ class RunView:
     weights: Mapping[str, str] = field(default_factory=dict)
     config_text: bytes | None = None
     charter_text: bytes = b""
+    approvals_text: bytes = b""
     side: str = ""
     ledgers: Mapping[str, bytes] = field(default_factory=dict)
     checkpoints: Mapping[str, str] = field(default_factory=dict)

@@ -125,7 +125,8 @@ def _of_parts(case: Case) -> Iterator[Finding]:
 def _named(case: Case, evidence: Verification) -> CharterFile | None:
     """Return the charter whose names are printed: one that all parties are shown to have signed."""
     steps = {step.name: step.status for step in evidence.steps}
-    return case.charter if steps["approvals"] is Status.OK else None
+    held = steps["approvals"] is Status.OK and bool(case.view.charter_text)
+    return case.charter if held else None
 
 
 def _baseline_refused(view: RunView) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ from protocols.errors import CohortTooSmall, NotAdmitted, PolicyError
 from protocols.evidence.capture import Capture
 from protocols.forms import Algorithm, Form
 from protocols.policy.admission import counted_objection, private_objection
+from protocols.policy.approvers import Approvers
 from protocols.policy.budget import Budget, Unit
 from protocols.policy.chains import check_chain
 from protocols.policy.cohort_changes import CohortChanges
@@ -58,6 +59,7 @@ class PrivacyPolicy(Strict):
         models: ``recomputed``: where a form lets them, clients compute each model themselves, from
             totals that nobody but they could have made; ``as_sent``: they take what they are sent.
             The plan says for each Ask what holds.
+        approvals: who signs a plan before it runs, but for a charter: name -> Ed25519 key (hex).
     """
 
     name: str = Field(min_length=1, max_length=40, pattern=r"^[a-z0-9_-]+$")
@@ -73,6 +75,7 @@ class PrivacyPolicy(Strict):
     holders: int = Field(default=1, ge=1, le=10_000, strict=True)
     messages: tuple[str, ...] | None = None
     models: Literal["recomputed", "as_sent"] = "recomputed"
+    approvals: Approvers = Field(default={})
 
     @model_validator(mode="after")
     def _chains_are_complete(self) -> PrivacyPolicy:
@@ -90,9 +93,10 @@ class PrivacyPolicy(Strict):
                 f"cohort_changes: {self.cohort_changes} needs 'mask' among the guards of SUM"
             )
         for disclosure, chain in self.rules.items():
-            if self.budget is not None and not rules_of(disclosure).accounted(chain):
+            rules = rules_of(disclosure)
+            if self.budget is not None and not rules.accounted(chain):
                 raise ValueError(f"{disclosure} cannot be accounted, and there is a budget (O16)")
-            rules_of(disclosure).check_policy(chain, self)
+            rules.check_policy(chain, self)
         return self
 
     @classmethod
@@ -148,14 +152,16 @@ class PrivacyPolicy(Strict):
     def document(self) -> dict[str, Any]:
         """Return the policy as plain data, in a stable order.
 
-        Where cohorts may change at will, or topologies are checked, nothing is said of it: such a
-        policy has the digest that it had before it could say so.
+        Where cohorts may change at will, topologies are checked or nobody need approve, nothing is
+        said of it: such a policy has the digest that it had before it could say so.
         """
         found = self.model_dump(mode="json")
         if self.cohort_changes == "any":
             del found["cohort_changes"]
         if self.topology_floor == "checked":
             del found["topology_floor"]
+        if not self.approvals:
+            del found["approvals"]
         return found
 
     @property

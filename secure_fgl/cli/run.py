@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @verb
-def run(
+def run(  # noqa: PLR0913, PLR0917 - a parameter an option
     config: ConfigArgument,
     out: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Run folder; must not exist or be empty.")
@@ -30,6 +30,10 @@ def run(
     plan_file: Annotated[
         Path | None, typer.Option("--plan", help="An approved plan; nothing beyond it is sent.")
     ] = None,
+    approvals: Annotated[
+        list[Path],
+        typer.Option(metavar="FILE", help="Who approved the plan, where the policy asks for it."),
+    ] = [],  # noqa: B006
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --out, which was killed.")
     ] = False,
@@ -66,7 +70,7 @@ def run(
         folder = RunFolder(out or federation.default_folder(), again=resume)
         _announce(approved or wanted, federation, table=format is Format.table)
         headline = federation.headline()
-        finished = _train(federation, approved, folder.path, headline, resume, profile)
+        finished = _train(federation, approved, folder.path, headline, resume, profile, approvals)
     if format is Format.json:
         print_json(finished.folder.read("result.json").decode())
     else:
@@ -104,13 +108,19 @@ def _train(
     headline: str,
     resume: bool,
     profile: bool,
+    approvals: list[Path],
 ) -> Run:
     from secure_fgl.cli._shared.progress import RunProgress
 
     try:
         with RunProgress(headline) as progress:
             return federation.run(
-                folder, plan=approved, progress=progress, resume=resume, profile=profile
+                folder,
+                plan=approved,
+                progress=progress,
+                resume=resume,
+                profile=profile,
+                approvals=approvals,
             )
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_what_is_left(folder)) from None

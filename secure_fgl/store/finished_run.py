@@ -113,6 +113,7 @@ class Run:
         ledgers, agreed = all_of("ledger", ".jsonl"), charter_of(self.folder, self.party)
         return RunView(
             charter_text=agreed,
+            approvals_text=read("approvals.json"),
             side=min(ledgers, default="nobody") if self.party is not None else "",
             plan_text=read("plan.json"),
             config_text=read("config.yaml"),

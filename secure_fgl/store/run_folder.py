@@ -11,6 +11,7 @@
           attacks.json  (of audit attack)  {baseline,waivers}.json  (as audit report took them over)
           profile/{profile.json,profile.txt,flames.svg}    (of run --profile)
           bundle.zip    (of audit bundle, unless it was written elsewhere)
+          approvals.json  (if the policy names approvers)
           charter.json  checkpoints.json    (of audit gather: what all agreed on, models' digests)
 
 No role's secret lies here (O26). Ledgers are written durably before anything is sent. The folder is

@@ -231,6 +231,16 @@ def test_a_charter_names_a_policy_and_not_the_drawer_s_file(tmp_path: Path) -> N
         replace(made.charter, config=other).check_content()
 
 
+def test_a_charter_s_policy_names_no_approvers(tmp_path: Path) -> None:
+    """A site knows of a charter that all sign, and of no second way to agree."""
+    made = assemble(banks(), tmp_path / "parties")
+    made.charter.check_content()  # control
+    policy = made.charter.policy.model_copy(update={"approvals": {"dpo": "ab" * 32}})
+    plan = made.charter.plan.model_copy(update={"policy_digest": policy.digest})
+    with pytest.raises(EvidenceError, match="names approvers"):
+        replace(made.charter, policy=policy, plan=plan).check_content()
+
+
 def test_a_process_that_does_not_know_who_it_is_says_so(
     made: Parties, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""Approvals: did every party sign the charter of this very run?"""
+"""Approvals: did all parties sign this run's charter, or all whom its policy names its plan?"""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 
+from audits.checks.parties.plan_approvals import hold, read_approvals
 from audits.evidence.charter_file import APPROVAL, CharterFile
 from audits.evidence.run_files import fail
 from audits.evidence.steps import Case, Check, NotChecked
@@ -15,12 +16,16 @@ from protocols.wire.header import NONE
 
 def approvals(case: Case) -> str:
     """Every party signed one charter; it holds this run's plan, policy, roster and settings."""
+    if case.roster_file.simulated and (case.policy.approvals or case.view.approvals_text):
+        return _of_plan(case)
     if not case.view.charter_text:
         if case.roster_file.simulated:
             raise NotChecked("a simulation has no charter: no organisation agreed to anything")
         fail("approvals", "there is no charter.json: nobody is shown to have agreed to this plan")
     if case.roster_file.simulated:
         fail("approvals", "there is a charter.json, and a simulation has no charter")
+    if case.policy.approvals:
+        fail("approvals", "the policy names approvers, and a charter is for parties to sign")
     charter = case.charter
     _of_this_run(case, charter)
     _configured(case, charter)
@@ -31,6 +36,21 @@ def approvals(case: Case) -> str:
         f"all {len(charter.signatures)} parties signed the charter, which holds this plan, policy, "
         "roster and configuration"
     )
+
+
+def _of_plan(case: Case) -> str:
+    """All whom the policy names approved this plan before the first entry of any ledger."""
+    approvals = read_approvals(case.view.approvals_text) if case.view.approvals_text else ()
+    times = sorted(
+        str(entry["time"]) for kept in case.ledger_index.entries.values() for entry in kept
+    )
+    if not times:
+        fail("approvals", "no ledger says when the run began")
+    hold(approvals, case.policy.approvals, case.plan_digest, times[0])
+    over = [one.name for one in approvals if one.until and one.until < times[-1][:10]]
+    late = f"; expired before the run ended: {', '.join(sorted(over))}" if over else ""
+    named = ", ".join(f"{one.name} on {one.made[:10]}" for one in approvals)
+    return f"approved by {named}, as the policy asks{late}"
 
 
 def _of_this_run(case: Case, charter: CharterFile) -> None:

@@ -9,6 +9,7 @@ import typer
 from secure_fgl import __version__
 from secure_fgl.cli._shared.settable import Settable
 from secure_fgl.cli._shared.verb import EXAMPLE, NoColor, example
+from secure_fgl.cli.approve import approve
 from secure_fgl.cli.audit import app as audit
 from secure_fgl.cli.charter import app as charter
 from secure_fgl.cli.check import check
@@ -58,6 +59,7 @@ def root(
 
 app.command("init", epilog=EXAMPLE["init"])(init)
 app.command("plan", cls=Settable, epilog=EXAMPLE["plan"])(plan)
+app.command("approve", epilog=EXAMPLE["approve"])(approve)
 app.command("run", cls=Settable, epilog=EXAMPLE["run"])(run)
 app.command("check", cls=Settable, epilog=EXAMPLE["check"])(check)
 app.add_typer(audit, name="audit")

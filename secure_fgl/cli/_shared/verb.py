@@ -45,6 +45,10 @@ EXAMPLE = {
         "secure-fgl plan examples/banks.yaml --out plan.json",
         "secure-fgl plan examples/banks.yaml --against plan.json",
     ),
+    "approve": example(
+        "secure-fgl approve --key dpo.pem",
+        "secure-fgl approve plan.json --as dpo --key dpo.pem --until 2027-01-31",
+    ),
     "run": example(
         "secure-fgl run examples/banks.yaml",
         "secure-fgl run examples/banks.yaml --set algorithm.rounds=5 --out runs/short",

@@ -95,8 +95,7 @@ class Charter:
         names the policy in place of the file that it came from.
 
         Raises:
-            UsageError: its parts do not fit together; for example, these are not the plan's
-                parties.
+            UsageError: its parts do not fit together.
             BadEnvelope: two parties have one name or key.
         """
         agreed = config.shared().model_copy(update={"policy": policy.name})
@@ -129,8 +128,8 @@ class Charter:
 
     def refused_by(self, name: str, key: SigningKey, reason: str) -> Charter:
         """Return the charter with one more refusal; raises UsageError for what is no reason."""
-        refusal = Refusal.of(key, self.signed, reason)
-        return replace(self, refusals={**self.refusals, name: refusal})
+        more = {name: Refusal.of(key, self.signed, reason)}
+        return replace(self, refusals={**self.refusals, **more})
 
     def end(self, key: SigningKey) -> bytes:
         """Return the aggregator's word that the run of this charter is over, under its key."""
@@ -190,6 +189,8 @@ class Charter:
             yield f"it sets what is each site's own ({', '.join(found)})"
         if (agreed.policy, plan.policy_digest) != (self.policy.name, self.policy.digest):
             yield "its configuration or its plan names another policy than the one it holds"
+        if self.policy.approvals:
+            yield "its policy names approvers of a plan, and a charter is for parties to sign"
         if agreed.data.partition.called != plan.clients:
             yield "its configuration names other clients than its plan"
         yield from _strangers(self.roster, roles_of(plan, self.policy))
