@@ -36,6 +36,7 @@ DISJOINT = [
     ("dirichlet_label", "graph", 4, {"beta": 2.0}),
     ("dirichlet_count", "graph", 8, {}),
     ("graphs_one_dataset", "graph", 7, {}),
+    ("graphs_one_dataset", "graph", 7, {"shuffled": True}),
     ("graphs_multi_dataset", "graph", 4, {}),
     ("item_category", "rating", 4, {}),
     ("user_per_client", "rating", 20, {"most": True}),

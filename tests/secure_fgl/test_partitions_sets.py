@@ -61,6 +61,24 @@ def test_chunks_are_consecutive_and_leftovers_random(graphs, clients, chunk):
     assert left[0] != left[1]
 
 
+def test_shuffled_chunks_are_of_no_order():
+    """Of a sorted file, chunks of its order hold one class each, and shuffled ones both."""
+    whole = graph_data(graphs=300, classes=2)
+    whole = replace(whole, y=np.sort(whole.y))
+    seen = {}
+    for shuffled in (False, True):
+        _, parts = share(whole, "graphs_one_dataset", 6, shuffled=shuffled)
+        np.testing.assert_array_equal(
+            np.sort(np.concatenate([p.graphs for p in parts])), range(300)
+        )
+        seen[shuffled] = [len(np.unique(part.y)) for part in parts]
+    assert min(seen[True]) == 2 and sum(kinds == 1 for kinds in seen[False]) >= 5
+    _, again = share(whole, "graphs_one_dataset", 6, seed=1, shuffled=True)
+    assert again[0].graphs.tolist() != parts[0].graphs.tolist()
+    with pytest.raises(ValueError, match="leave shuffled out"):
+        share(whole, "graphs_one_dataset", 6, overlap=True, shuffled=True)
+
+
 def test_every_client_splits_its_own_graphs_by_class():
     whole = graph_data(graphs=300, classes=2)
     for part in share(whole, "graphs_one_dataset", 3, shares=(0.2, 0.4, 0.4))[1]:

@@ -1,10 +1,12 @@
-"""One set of graphs in consecutive chunks, unshuffled, so that a sorted file skews the labels.
+"""One set of graphs in consecutive chunks; where they are not shuffled, a sorted file skews labels.
 
 GCFL's setting of one data set (Xie et al., Federated Graph Classification over Non-IID Graphs,
 NeurIPS 2021), after the authors' program: client i gets graphs i s to (i + 1) s - 1 with
 s = min(50, floor(n / K)), and each graph left over goes to a client drawn uniformly; then every
-client splits its own graphs 80/10/10, stratified. Many TU files are sorted by class: keep their
-order to reproduce the figures.
+client splits its own graphs 80/10/10, stratified. Many TU files are sorted by class: with as many
+clients as chunks of 50 there are (IMDB-BINARY with 20, PROTEINS with 30), each chunk is of one
+class, and every method is right on all graphs. `shuffled` draws an order first, as the preprint's
+figures for these must have been made.
 
 With `overlap` each client draws 50 to 149 graphs with replacement instead. As published, every
 client then splits its own draw, and most test graphs train at somebody else; `strict`, the
@@ -44,6 +46,7 @@ def cut(
     *,
     overlap: bool = False,
     strict: bool = True,
+    shuffled: bool = False,
 ) -> list[Cut]:
     """One cut a client; without `overlap` disjoint and covering.
 
@@ -54,11 +57,14 @@ def cut(
         rng: leftovers, draws and roles.
         overlap: draw with replacement instead of cutting chunks.
         strict: under `overlap`, no test graph trains at another client.
+        shuffled: chunks are of a random order in place of the file's.
 
     Raises:
-        ValueError: a client would have no training graph, or, with `overlap`, there are fewer
+        ValueError: a client would have no training graph; `overlap` with `shuffled`, or with fewer
             graphs than a client may draw.
     """
+    if overlap and shuffled:
+        raise ValueError("under overlap graphs are drawn in any case: leave shuffled out")
     if overlap and whole.records < DRAWN[1]:
         # A plan bounds a client's training graphs by those of the whole set.
         raise ValueError(
@@ -69,7 +75,7 @@ def cut(
         sizes = rng.integers(*DRAWN, size=clients)
         members = [np.sort(rng.integers(whole.records, size=size)) for size in sizes]
     else:
-        members = _chunks(whole.records, clients, rng)
+        members = _chunks(whole.records, clients, rng, shuffled)
     if overlap and strict:
         cuts = with_roles(members, masks)
     else:
@@ -83,8 +89,11 @@ def cut(
     return cuts
 
 
-def _chunks(graphs: int, clients: int, rng: np.random.Generator) -> list[Records]:
+def _chunks(graphs: int, clients: int, rng: np.random.Generator, shuffled: bool) -> list[Records]:
+    order = rng.permutation(graphs) if shuffled else np.arange(graphs)
     size = min(CHUNK, graphs // clients)
     chunks = np.repeat(np.arange(clients), size)
     left = rng.integers(clients, size=graphs - len(chunks))
-    return groups(np.concatenate([chunks, left]), clients)
+    owner = np.empty(graphs, chunks.dtype)
+    owner[order] = np.concatenate([chunks, left])
+    return groups(owner, clients)
