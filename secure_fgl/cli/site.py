@@ -6,6 +6,7 @@ import typer
 
 from secure_fgl.cli._shared.verb import EXAMPLE
 from secure_fgl.cli.hand_over import hand_over
+from secure_fgl.cli.harden import harden
 from secure_fgl.cli.join import join
 from secure_fgl.cli.new import new
 
@@ -18,3 +19,4 @@ app = typer.Typer(
 app.command("hand-over", epilog=EXAMPLE["hand-over"])(hand_over)
 app.command("new", epilog=EXAMPLE["new"])(new)
 app.command("join", epilog=EXAMPLE["join"])(join)
+app.command("harden", epilog=EXAMPLE["harden"])(harden)

@@ -103,6 +103,7 @@ EXAMPLE = {
         "--role client"
     ),
     "join": example("secure-fgl site join /srv/party charter.json"),
+    "harden": example("secure-fgl site harden /srv/party --kit /srv/kit"),
     "charter": example("secure-fgl charter show charter.json"),
     "draw": example(
         "secure-fgl charter draw config.yaml facts/*.facts.json --server fl.example.org "

@@ -10,6 +10,7 @@ from protocols.errors import EvidenceError
 from protocols.wire.roster import Identity
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import content, replace
+from secure_fgl.transports.nvflare.charter import LIMIT as CHARTER_LIMIT
 from secure_fgl.transports.nvflare.charter import Charter
 from secure_fgl.transports.nvflare.facts import LIMIT, Facts
 from secure_fgl.transports.nvflare.party import (
@@ -19,7 +20,7 @@ from secure_fgl.transports.nvflare.party import (
     refusal_note,
 )
 
-__all__ = ["keep", "merged", "refuse", "sign"]
+__all__ = ["keep", "kept_charter", "merged", "refuse", "sign"]
 
 
 def sign(folder: str | Path, charter: Charter) -> Charter:
@@ -103,6 +104,22 @@ def merged(copies: Sequence[Charter]) -> Charter:
         signatures={name: s for copy in copies for name, s in copy.signatures.items()},
         refusals={name: r for copy in copies for name, r in copy.refusals.items()},
     )
+
+
+def kept_charter(folder: Path) -> Charter | None:
+    """Return the charter that lies in a party's folder, signatures not looked at; None: none does.
+
+    Raises:
+        UsageError: it cannot be read.
+        EvidenceError: it is no charter.
+    """
+    path = folder / "charter.json"
+    if not path.exists():
+        return None
+    try:
+        return Charter.decode(content(path, CHARTER_LIMIT) or b"")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}).") from error
 
 
 def keep(folder: str | Path, charter: Charter) -> PartyKit:
