@@ -208,7 +208,7 @@ WIDENED = {
         ("class_allow_list", [*kits.CLASSES, "subprocess."], "subprocess."),
         ("allow_log_streaming", True, "streamed away"),
         ("components", [{"id": "log_receiver"}], "log_receiver"),
-        ("snapshot_persistor", {"root_dir": "/tmp/nvflare"}, "/tmp/nvflare does not lie below"),
+        ("snapshot_persistor", {"root_dir": "/tmp/nvflare"}, "under /tmp/nvflare"),
     ],
     "authorization": [
         ("permissions", {"lead": {"byoc": "o:site"}}, "lead has the right byoc"),
