@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 from protocols.strict import Strict, not_yaml, problems, read_yaml
 from protocols.wire.roles import Role
 from secure_fgl.errors import UsageError
+from secure_fgl.transports.nvflare.rules.apart import too_few
 
 if TYPE_CHECKING:
     from secure_fgl.transports.nvflare.facts import Facts
@@ -50,7 +51,12 @@ class Consortium(Strict):
 
     @classmethod
     def load(cls, path: str | Path) -> Consortium:
-        """Read ``consortium.yaml``; raises UsageError that names each wrong key."""
+        """Read ``consortium.yaml``.
+
+        Raises:
+            UsageError: a key is wrong, or fewer organisations hold data than any policy lets
+                through (O10).
+        """
         try:
             document = read_yaml(Path(path).read_text("utf-8"))
         except OSError as error:
@@ -60,11 +66,15 @@ class Consortium(Strict):
         if not isinstance(document, dict):
             raise UsageError(f"{path} must hold keys and values at its top level.", fix=_FIX)
         try:
-            return cls.model_validate(document)
+            found = cls.model_validate(document)
         except ValidationError as error:
             raise UsageError(
                 f"{path} is not a valid consortium.", why=problems(error), fix=_FIX
             ) from error
+        owners = [m.organisation for m in found.parties if m.role is Role.CLIENT]
+        if wrong := too_few(owners):
+            raise UsageError(f"{path} lists {wrong}.")
+        return found
 
     def check(self, announced: Sequence[Facts], server: str) -> None:
         """Hold what parties announced, and the server's name, to what was written down before.

@@ -19,6 +19,7 @@ from secure_fgl.transports.nvflare.party import (
     load_identity,
     refusal_note,
 )
+from secure_fgl.transports.nvflare.rules.versions import check_versions
 
 __all__ = ["keep", "kept_charter", "merged", "refuse", "sign"]
 
@@ -27,7 +28,8 @@ def sign(folder: str | Path, charter: Charter) -> Charter:
     """Add this party's signature to a charter that it has read and agrees to.
 
     Raises:
-        UsageError: the folder holds no identity of ours.
+        UsageError: the folder holds no identity of ours, or programs here are of other versions
+            than the charter says.
         EvidenceError: the charter names this party with other keys, another role or another
             organisation, contradicts itself, or sets what is each site's own; or this party
             refused it.
@@ -35,6 +37,7 @@ def sign(folder: str | Path, charter: Charter) -> Charter:
     me = _named(Path(folder), charter)
     _check_organisation(Path(folder), charter, me)
     charter.check_content()
+    check_versions(charter.versions)
     check_not_refused(Path(folder), charter)
     return charter.signed_by(me.party.name, me.signing)
 
@@ -68,10 +71,11 @@ def _named(folder: Path, charter: Charter) -> Identity:
 def _check_organisation(folder: Path, charter: Charter, me: Identity) -> None:
     """See that the charter calls this party's organisation as its own facts beside its keys do.
 
-    A party that a program made, and a charter without organisations, have nothing to compare.
+    A party that a program made has nothing to compare. One that announced its organisation takes
+    no charter that names none: nothing would keep two roles of one organisation apart.
     """
     path = folder / f"{me.party.name}.facts.json"
-    if not charter.organisations or not path.exists():
+    if not path.exists():
         return
     try:
         announced = Facts.decode(content(path, LIMIT) or b"")

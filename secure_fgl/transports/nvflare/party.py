@@ -45,6 +45,7 @@ from secure_fgl.transports.nvflare.keys.identity_file import (
     new_identity,
     write_secret,
 )
+from secure_fgl.transports.nvflare.rules.versions import check_versions
 
 __all__ = [
     "PARTY_VARIABLE",
@@ -88,13 +89,15 @@ class PartyKit(Mute):
         """Read a party's folder.
 
         Raises:
-            UsageError: a file is missing or cannot be read, or the identity is open to others.
+            UsageError: a file is missing or cannot be read, the identity is open to others, or
+                programs here are of other versions than the charter says.
             EvidenceError: the charter is not what this party and all others signed.
         """
         place = Path(folder)
         me = load_identity(place)
         charter = Charter.decode(_read(place / "charter.json", LIMIT))
         charter.check()
+        check_versions(charter.versions)
         if charter.roster.party(me.party.name) != me.party:
             raise EvidenceError("charter", "it names this party with other keys or another role")
         check_not_refused(place, charter)
