@@ -39,6 +39,7 @@ def draw(
     from protocols.wire.roles import Role
     from protocols.wire.roster import AGGREGATOR_NAME
     from secure_fgl.cli._shared.charters import load_facts, tell, write_charter
+    from secure_fgl.cli._shared.output import say
     from secure_fgl.config import Config
     from secure_fgl.consortium import Consortium
     from secure_fgl.errors import UsageError
@@ -67,5 +68,8 @@ def draw(
         spec=federation.own_spec(),
     )
     write_charter(out, charter, new=True)
+    for found in announced:
+        if found.renewal is not None:
+            say(f"{found.party.name} has new keys, signed by those of {found.last_fingerprint}.")
     tell(charter, out, as_json=format is Format.json)
     return 0

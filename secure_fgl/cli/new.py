@@ -26,6 +26,10 @@ def new(
     role: Annotated[
         str, typer.Option("--role", metavar="ROLE", help="client, aggregator, key_authority, ...")
     ],
+    consortium: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="consortium.yaml, to which the party is held."),
+    ] = None,
     passphrase: PassphraseOption = False,
     passphrase_file: PassphraseFileOption = None,
     format: FormatOption = Format.table,
@@ -41,14 +45,18 @@ def new(
     from secure_fgl.cli._shared.inputs import choose
     from secure_fgl.cli._shared.output import print_json, print_pairs, say
     from secure_fgl.cli._shared.passphrases import new_passphrase
+    from secure_fgl.consortium import Consortium
     from secure_fgl.errors import UsageError
     from secure_fgl.transports.nvflare.facts import Facts, check_party, misnamed_organisation
     from secure_fgl.transports.nvflare.party import new_identity
+    from secure_fgl.transports.nvflare.rules.apart import FEWEST, THREE
 
     chosen = Role(choose("role", role.replace("-", "_"), map(str, Role)))
     check_party(name, chosen)
     if wrong := misnamed_organisation(organisation):
         raise UsageError(f"The organisation {wrong}.", fix="--organisation 'Hospital North'")
+    if consortium is not None:
+        Consortium.load(consortium).check_member(name, chosen, organisation)
     facts = Facts(
         new_identity(party, name, chosen, new_passphrase(party, passphrase, passphrase_file)),
         organisation,
@@ -62,5 +70,7 @@ def new(
         print_json({"facts": str(path), "fingerprint": facts.fingerprint})
         return 0
     print_pairs([("facts", str(path)), ("fingerprint", facts.fingerprint)], wrap=False)
+    if chosen is Role.CLIENT:
+        say(f"A run takes {FEWEST} organisations with data or more, since {THREE}.")
     say(f"Next: give {path} to whoever draws the charter up, and read the fingerprint out to them.")
     return 0

@@ -9,6 +9,7 @@ from secure_fgl.cli.hand_over import hand_over
 from secure_fgl.cli.harden import harden
 from secure_fgl.cli.join import join
 from secure_fgl.cli.new import new
+from secure_fgl.cli.renew import renew
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -20,3 +21,4 @@ app.command("hand-over", epilog=EXAMPLE["hand-over"])(hand_over)
 app.command("new", epilog=EXAMPLE["new"])(new)
 app.command("join", epilog=EXAMPLE["join"])(join)
 app.command("harden", epilog=EXAMPLE["harden"])(harden)
+app.command("renew", epilog=EXAMPLE["renew"])(renew)

@@ -50,8 +50,9 @@ from protocols.wire.envelope import Envelope
 from protocols.wire.run_context import RunContext
 from secure_fgl.attack_inputs.materials import material
 from secure_fgl.cli._shared.inputs import load_plan
-from secure_fgl.cli._shared.verb import exit_code, explain
+from secure_fgl.cli._shared.verb import exit_code
 from secure_fgl.federation import Federation
+from secure_fgl.reasons import explain
 from secure_fgl.store.budget_lines import header, read_log
 from secure_fgl.store.finished_run import Run
 from secure_fgl.transports.nvflare.charter import Charter

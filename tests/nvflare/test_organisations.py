@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import Result
 
 from crypto.signing.canonical import canonical
 from protocols.errors import BadEnvelope, EvidenceError
@@ -24,6 +26,7 @@ from secure_fgl.transports.nvflare.party import PartyKit
 from secure_fgl.transports.nvflare.rules import versions
 from secure_fgl.transports.nvflare.rules.apart import crowded, same_owner, too_few
 from tests.nvflare.stage import Parties, assemble, banks
+from tests.secure_fgl.cli_tools import invoke
 
 CLIENTS = {f"client-{n}": Role.CLIENT for n in range(1, 6)}
 OTHERS = {
@@ -220,3 +223,41 @@ def test_a_charter_says_of_which_versions_it_is(wrong: dict[str, str], made: Par
     moved = replace(made.charter, versions={**made.charter.versions, "secure-fgl": "8.8"})
     assert moved.signed != made.charter.signed  # they are under the signatures
     assert any(line.startswith("version secure-fgl") for line in changes(made.charter, moved))
+
+
+def test_three_sites_are_refused_at_once_with_what_can_be_done(tmp_path: Path) -> None:
+    started = invoke("init", tmp_path / "pilot", "--pilot")
+    assert started.exit_code == 0 and "a fourth holder of data" in " ".join(started.stderr.split())
+    consortium = tmp_path / "pilot" / "consortium.yaml"
+    config = tmp_path / "pilot" / "config.yaml"
+    listed = consortium.read_text()
+    three, twice = tmp_path / "three.yaml", tmp_path / "twice.yaml"
+    three.write_text(re.sub(r".*hospital-west.*\n", "", listed))
+    twice.write_text(listed.replace("Hospital West", "hospital south"))
+
+    def new(folder: str, name: str, whose: str, role: str, file: Path) -> Result:
+        given = ("--name", name, "--organisation", whose, "--role", role)
+        return invoke("site", "new", tmp_path / folder, *given, "--consortium", file)
+
+    for file in (three, twice):
+        refused = new("north", "hospital-north", "Hospital North", "client", file)
+        assert refused.exit_code == 2 and not (tmp_path / "north").exists()
+        assert "3 organisations with data" in refused.stderr
+        assert "a fourth holder of data" in " ".join(refused.stderr.split())
+    stranger = new("north", "hospital-north", "Hospital Nord", "client", consortium)
+    assert stranger.exit_code == 2 and "lists no party" in " ".join(stranger.stderr.split())
+    facts = []
+    for name in ("hospital-north", "hospital-east", "hospital-south"):
+        made = new(name, name, name.replace("-", " ").title(), "client", consortium)
+        assert made.exit_code == 0 and "a fourth holder" in " ".join(made.stderr.split())
+        facts.append(tmp_path / name / f"{name}.facts.json")
+    for name, whose in (("key-authority", "Notary"), ("aggregator", "Coordinating Office")):
+        made = new(name, name, whose, name.replace("-", "_"), consortium)
+        assert made.exit_code == 0 and "a fourth holder" not in made.stderr
+        facts.append(tmp_path / name / f"{name}.facts.json")
+    config.write_text(config.read_text().replace(", hospital-west]", "]"))
+    refused = invoke(
+        "charter", "draw", config, *facts, "--server", "fl.example.org", "--out", tmp_path / "c"
+    )
+    assert refused.exit_code == 2 and not (tmp_path / "c").exists()
+    assert "a fourth holder of data" in " ".join(refused.stderr.split())

@@ -81,7 +81,8 @@ def _check_organisation(folder: Path, charter: Charter, me: Identity) -> None:
         announced = Facts.decode(content(path, LIMIT) or b"")
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}).") from error
-    if announced != Facts(me.party, charter.organisations.get(me.party.name, "")):
+    named = charter.organisations.get(me.party.name, "")
+    if (announced.party, announced.organisation) != (me.party, named):
         raise EvidenceError(
             "charter", "it names this party's organisation otherwise than its facts"
         )

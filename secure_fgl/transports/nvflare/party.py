@@ -37,6 +37,7 @@ from secure_fgl.config import Config, own_root
 from secure_fgl.data.own import load_spec
 from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.errors import UsageError
+from secure_fgl.store.sides.site_log import note
 from secure_fgl.transports.nvflare.charter import LIMIT, Charter
 from secure_fgl.transports.nvflare.keys.identity_file import (
     check_closed,
@@ -57,6 +58,7 @@ __all__ = [
     "name_and_role",
     "new_identity",
     "new_tag_key",
+    "note_here",
     "refusal_note",
 ]
 
@@ -211,6 +213,12 @@ def kit_of_this_process() -> PartyKit:
             fix=f"start it with {PARTY_VARIABLE} naming the party's folder",
         )
     return PartyKit.load(folder)
+
+
+def note_here(what: str, error: Exception) -> None:
+    """Write why something went wrong into the party's own log; see `store.sides.site_log`."""
+    if folder := os.environ.get(PARTY_VARIABLE):
+        note(folder, what, error)
 
 
 def _read(path: Path, limit: int) -> bytes:

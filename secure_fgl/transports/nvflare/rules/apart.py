@@ -30,7 +30,11 @@ THREE = (
 """Why three sites are refused, and what can be done."""
 
 _APART: tuple[tuple[Role, Role, str], ...] = (
-    (Role.AGGREGATOR, Role.KEY_AUTHORITY, "together they open single uploads"),
+    (
+        Role.AGGREGATOR,
+        Role.KEY_AUTHORITY,
+        "together they open what is compared or weighed, and uploads without masks",
+    ),
     (Role.AGGREGATOR, Role.WITNESS, "it would check itself, and could have a single upload opened"),
     (Role.AGGREGATOR, Role.RELAY, "it would know whose every message is"),
     (Role.AGGREGATOR, Role.MATCHER, "it would know by name who has how much in common with whom"),
