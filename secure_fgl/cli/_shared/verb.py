@@ -105,6 +105,9 @@ EXAMPLE = {
         "--role client"
     ),
     "join": example("secure-fgl site join /srv/party charter.json"),
+    "site check": example(
+        "secure-fgl site check /srv/party", "secure-fgl site check /srv/party --kit /srv/kit"
+    ),
     "renew": example("secure-fgl site renew /srv/party"),
     "harden": example("secure-fgl site harden /srv/party --kit /srv/kit"),
     "charter": example("secure-fgl charter show charter.json"),

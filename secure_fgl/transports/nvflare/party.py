@@ -98,12 +98,21 @@ class PartyKit(Mute):
         place = Path(folder)
         me = load_identity(place)
         charter = Charter.decode(_read(place / "charter.json", LIMIT))
-        charter.check()
         check_versions(charter.versions)
-        if charter.roster.party(me.party.name) != me.party:
+        return cls.agreed(place, me, charter)
+
+    @classmethod
+    def agreed(cls, folder: Path, me: Identity, charter: Charter) -> PartyKit:
+        """Hold a party's keys and a charter to each other.
+
+        Raises:
+            EvidenceError: the charter is not what this party and all others signed.
+        """
+        charter.check()
+        if me.party.name not in charter.sites or charter.roster.party(me.party.name) != me.party:
             raise EvidenceError("charter", "it names this party with other keys or another role")
-        check_not_refused(place, charter)
-        return cls(place, me, charter)
+        check_not_refused(folder, charter)
+        return cls(folder, me, charter)
 
     @property
     def name(self) -> str:
