@@ -10,6 +10,7 @@ anything else; it lies under the signature, chain or lock of what it numbers, wh
     ledger         ``version`` of the first entry; in every head after it
     bundle         ``version`` of ``manifest.json``, and of ``keys/trust.json``, which is signed
     hand-over      ``version`` of ``hand-over.json``
+    identity       ``version`` of a locked ``identity.json``; in what the lock is bound to
     kept state     the byte after ``SFGS`` before every journal; in what the lock is bound to
     capture        the byte after ``SFGC``, likewise
     client model   the byte after ``SFGM``, likewise
@@ -39,6 +40,7 @@ __all__ = [
     "ENVELOPE",
     "FORMATS",
     "HAND_OVER",
+    "IDENTITY",
     "LEDGER",
     "PLAN",
     "REPORT",
@@ -124,6 +126,9 @@ ATTACKS = Format("list of attacks", 1, "run secure-fgl audit attack on the run a
 WAIVERS = Format("list of waivers", 1, "give the waivers to audit report again")
 BASELINE = Format("baseline", 1, "give the baseline to audit report again")
 HAND_OVER = Format("hand-over", 1, "gather it with the program that made it, or ask for another")
+IDENTITY = Format(
+    "locked identity", 1, "open it with the program that made it, or make new keys with site new"
+)
 BUDGET = Format("budget", 1, "use the program that wrote it; removing it forgets what was spent")
 FORMATS = (
     ENVELOPE,
@@ -139,4 +144,5 @@ FORMATS = (
     BASELINE,
     BUDGET,
     HAND_OVER,
+    IDENTITY,
 )

@@ -32,20 +32,29 @@ def draw(
     """Draw up a charter: parties, organisations, sites, plan, policy, configuration and spec.yaml.
 
     Nobody has signed it yet. No data is read. A client is reached at the site
-    of the engine that is called as it is, the aggregator at the server.
+    of the engine that is called as it is, the aggregator at the server. Roles that
+    must not work together are of two organisations, and clients of one organisation
+    count once: fewer than four organisations with data are refused.
     """
+    from protocols.wire.roles import Role
     from protocols.wire.roster import AGGREGATOR_NAME
     from secure_fgl.cli._shared.charters import load_facts, tell, write_charter
+    from secure_fgl.cli._shared.output import say
     from secure_fgl.config import Config
     from secure_fgl.consortium import Consortium
+    from secure_fgl.errors import UsageError
     from secure_fgl.federation import Federation
     from secure_fgl.transports.nvflare.charter import Charter
     from secure_fgl.transports.nvflare.facts import check_site
+    from secure_fgl.transports.nvflare.rules.apart import too_few
 
     check_site(server)
     announced = [load_facts(path) for path in facts]
     if consortium is not None:
         Consortium.load(consortium).check(announced, server)
+    clients = [found for found in announced if found.party.role is Role.CLIENT]
+    if wrong := too_few(found.organisation for found in clients):
+        raise UsageError(f"No charter can be drawn up: these are {wrong}.")
     configuration = Config.load(config)
     federation = Federation.from_config(configuration, plugins)
     names = [found.party.name for found in announced]
@@ -59,5 +68,8 @@ def draw(
         spec=federation.own_spec(),
     )
     write_charter(out, charter, new=True)
+    for found in announced:
+        if found.renewal is not None:
+            say(f"{found.party.name} has new keys, signed by those of {found.last_fingerprint}.")
     tell(charter, out, as_json=format is Format.json)
     return 0

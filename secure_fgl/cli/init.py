@@ -36,18 +36,22 @@ def init(
     """Write a commented configuration, policy and data description for one's own data.
 
     With --pilot also consortium.yaml (organisations, roles, names, the server) and
-    STEPS.md, what each of them does in which order.
+    STEPS.md, what each of them does in which order. Four organisations with data are the
+    fewest.
 
     The plan of what would leave each site can be made at once, before any data is there.
     """
     from secure_fgl.cli._shared.output import print_pairs, say
     from secure_fgl.data.own._pilot import pilot_files
+    from secure_fgl.transports.nvflare.rules.apart import FEWEST, THREE
 
     _check_empty(folder)
     texts = pilot_files(folder, task.value, organisations=pilot)
     for name, text in texts.items():
         _write(folder / name, text)
     print_pairs([(str(folder / name), _PURPOSE[name]) for name in texts], stderr=True, wrap=False)
+    if pilot:
+        say(f"A run takes {FEWEST} organisations with data or more, since {THREE}.")
     say(
         f"Next: edit {folder / 'data' / 'spec.yaml'}, then secure-fgl plan {folder / 'config.yaml'}"
     )

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from secure_fgl.cli._shared.passphrases import PassphraseFileOption, PassphraseOption
 from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
 
@@ -25,26 +26,41 @@ def new(
     role: Annotated[
         str, typer.Option("--role", metavar="ROLE", help="client, aggregator, key_authority, ...")
     ],
+    consortium: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="consortium.yaml, to which the party is held."),
+    ] = None,
+    passphrase: PassphraseOption = False,
+    passphrase_file: PassphraseFileOption = None,
     format: FormatOption = Format.table,
 ) -> int:
     """Make a party's keys, and NAME.facts.json beside them for whoever draws the charter up.
 
-    PARTY/identity.json is secret and stays on this machine. The facts are
-    public; tell the others their fingerprint by telephone, since a file that
-    is carried can be exchanged.
+    PARTY/identity.json is secret and stays on this machine; with a passphrase it is
+    locked besides, and whoever uses it has to have both. The facts are public; tell
+    the others their fingerprint by telephone, since a file that is carried can be
+    exchanged.
     """
     from protocols.wire.roles import Role
     from secure_fgl.cli._shared.inputs import choose
     from secure_fgl.cli._shared.output import print_json, print_pairs, say
+    from secure_fgl.cli._shared.passphrases import new_passphrase
+    from secure_fgl.consortium import Consortium
     from secure_fgl.errors import UsageError
     from secure_fgl.transports.nvflare.facts import Facts, check_party, misnamed_organisation
     from secure_fgl.transports.nvflare.party import new_identity
+    from secure_fgl.transports.nvflare.rules.apart import FEWEST, THREE
 
     chosen = Role(choose("role", role.replace("-", "_"), map(str, Role)))
     check_party(name, chosen)
     if wrong := misnamed_organisation(organisation):
         raise UsageError(f"The organisation {wrong}.", fix="--organisation 'Hospital North'")
-    facts = Facts(new_identity(party, name, chosen), organisation)
+    if consortium is not None:
+        Consortium.load(consortium).check_member(name, chosen, organisation)
+    facts = Facts(
+        new_identity(party, name, chosen, new_passphrase(party, passphrase, passphrase_file)),
+        organisation,
+    )
     path = party / f"{name}.facts.json"
     try:
         path.write_bytes(facts.encode())
@@ -54,5 +70,7 @@ def new(
         print_json({"facts": str(path), "fingerprint": facts.fingerprint})
         return 0
     print_pairs([("facts", str(path)), ("fingerprint", facts.fingerprint)], wrap=False)
+    if chosen is Role.CLIENT:
+        say(f"A run takes {FEWEST} organisations with data or more, since {THREE}.")
     say(f"Next: give {path} to whoever draws the charter up, and read the fingerprint out to them.")
     return 0

@@ -97,6 +97,7 @@ def _print(charter: Charter) -> None:
             cell("\n".join(filter(None, (party["said"], party["reason"])))),
         )
     console(stderr=False).print(table)
+    print_pairs([(f"{n}, version", v or "any") for n, v in sorted(charter.versions.items())])
     print_plan(charter.plan, stderr=False)
     say("Settings", style="bold", stderr=False)
     say(charter.config.text(), stderr=False)

@@ -6,8 +6,11 @@ import typer
 
 from secure_fgl.cli._shared.verb import EXAMPLE
 from secure_fgl.cli.hand_over import hand_over
+from secure_fgl.cli.harden import harden
 from secure_fgl.cli.join import join
 from secure_fgl.cli.new import new
+from secure_fgl.cli.renew import renew
+from secure_fgl.cli.site_check import site_check
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -18,3 +21,6 @@ app = typer.Typer(
 app.command("hand-over", epilog=EXAMPLE["hand-over"])(hand_over)
 app.command("new", epilog=EXAMPLE["new"])(new)
 app.command("join", epilog=EXAMPLE["join"])(join)
+app.command("harden", epilog=EXAMPLE["harden"])(harden)
+app.command("renew", epilog=EXAMPLE["renew"])(renew)
+app.command("check", epilog=EXAMPLE["site check"])(site_check)

@@ -154,6 +154,25 @@ class BudgetStore:
         total = rounded_up(compose(log.reservations, delta))
         return Reservation(len(log.reservations), log.head, total, repr(delta))
 
+    def foresee(
+        self, site: str, dataset: str, rdp: Sequence[float], cap: Budget
+    ) -> tuple[Reservation, str]:
+        """Return the store as it stands, and epsilon after one run more; nothing is written.
+
+        Raises:
+            BudgetExceeded: it would exceed the cap, as :meth:`reserve` says it.
+            EvidenceError, LedgerError, UsageError: as :meth:`reserve`.
+        """
+        entry = {"rdp": [repr(float(v)) for v in rdp], "run": "0" * 32, "tails": repr(_TAILS)}
+        with self._locked(site, dataset, "read") as base:
+            log = self._read(base, site, dataset)
+        after = compose([*log.reservations, entry], cap.delta)
+        if not after <= cap.epsilon:
+            raise _exceeded(dataset, len(log.reservations), after, cap)
+        total = rounded_up(compose(log.reservations, cap.delta))
+        now = Reservation(len(log.reservations), log.head, total, repr(cap.delta))
+        return now, rounded_up(after)
+
     def checkpoint(self, site: str, dataset: str) -> Checkpoint:
         """Return the head that this site signs, and others cosign, after a run."""
         with self._locked(site, dataset, "read") as base:

@@ -147,6 +147,7 @@ WRITTEN = {
     "protocols/plan/plan.py",
     "secure_fgl/store/budget_lines.py",
     "secure_fgl/store/bundles.py",  # CycloneDX has a version of its own
+    "secure_fgl/transports/nvflare/keys/identity_file.py",
 }
 """Where a number of a format is written into JSON."""
 

@@ -38,6 +38,7 @@ from protocols.versions import (
     CLIENT_MODEL,
     ENVELOPE,
     HAND_OVER,
+    IDENTITY,
     LEDGER,
     PLAN,
     REPORT,
@@ -49,11 +50,13 @@ from protocols.wire.envelope import Envelope
 from protocols.wire.run_context import RunContext
 from secure_fgl.attack_inputs.materials import material
 from secure_fgl.cli._shared.inputs import load_plan
-from secure_fgl.cli._shared.verb import exit_code, explain
+from secure_fgl.cli._shared.verb import exit_code
 from secure_fgl.federation import Federation
+from secure_fgl.reasons import explain
 from secure_fgl.store.budget_lines import header, read_log
 from secure_fgl.store.finished_run import Run
 from secure_fgl.transports.nvflare.charter import Charter
+from secure_fgl.transports.nvflare.keys.identity_file import load_identity, name_and_role
 from tests.audits.attack_tools import attacked, row
 from tests.audits.bundle_tools import FILES, TOY, UNSIGNED, listed
 from tests.audits.forging import write
@@ -271,6 +274,15 @@ def model_spoilt(number: int, stage: Stage) -> Path:
     return run
 
 
+def identity(number: int, folder: Path) -> Path:
+    """A locked identity of another way of locking: no passphrase is asked for."""
+    document = {"name": "client-1", "role": "client", "version": number, "more": "", "locked": 7}
+    file = folder / "identity.json"
+    file.write_text(json.dumps(document))
+    file.chmod(0o600)
+    return folder
+
+
 WAYS: dict[Format, dict[str, Way]] = {
     ENVELOPE: {"decoded": decoded, "a session": by_a_session},
     PLAN: {
@@ -341,6 +353,10 @@ WAYS: dict[Format, dict[str, Way]] = {
         "a side": lambda n, s, w: said(
             lambda: read_side(pack({"hand-over.json": canonical({"version": n})})), 5
         ),
+    },
+    IDENTITY: {
+        "a party": lambda n, s, w: said(lambda: load_identity(identity(n, s.folder)), 2),
+        "its name": lambda n, s, w: said(lambda: name_and_role(identity(n, s.folder)), 2),
     },
     BUDGET: {
         "a budget": lambda n, s, w: said(

@@ -397,7 +397,7 @@ def test_what_is_new_in_a_charter_is_listed(made: Parties) -> None:
     stranger = Identity.generate(first, Role.CLIENT).party
     members = [stranger if n == first else charter.roster.party(n) for n in charter.sites]
     sites = {**charter.sites, first: "site-moved"}
-    names = dict.fromkeys(sites, "Bank")
+    names = {name: f"Bank {name}" for name in sites}
     other = Charter.draw_up(
         members, sites, plan=plan, policy=charter.policy, config=config, organisations=names
     )
@@ -405,6 +405,6 @@ def test_what_is_new_in_a_charter_is_listed(made: Parties) -> None:
     assert any("rounds: 1 became 9" in line for line in told)
     assert any(line.startswith(f"{first}: site ") and "site-moved" in line for line in told)
     assert any(line.startswith(f"{first}: fingerprint") for line in told)
-    assert any("organisation '' became 'Bank'" in line for line in told)
+    assert any("organisation '' became 'Bank " in line for line in told)
     assert json.dumps(told)
     assert set(roles_of(plan, charter.policy)) == set(charter.sites)

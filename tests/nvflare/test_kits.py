@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -15,9 +16,13 @@ pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAuthorizer
 
+from protocols.wire.roles import Role
 from secure_fgl.errors import UsageError
 from secure_fgl.transports.nvflare import kits
+from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
 from secure_fgl.transports.nvflare.job import POLL_SECONDS, write_job
+from secure_fgl.transports.nvflare.keys.identity_file import new_identity
+from tests.secure_fgl.cli_tools import invoke
 
 SITES = ("site-1", "site-2")
 
@@ -135,3 +140,95 @@ def _runs(pid: int) -> bool:
         return False
     status = Path(f"/proc/{pid}/stat")
     return not status.exists() or status.read_text().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+@pytest.fixture(scope="module")
+def parties(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("parties")
+    found = {"site-1": folder / "north", kits.SERVER: folder / "office"}
+    new_identity(found["site-1"], "hospital-north", Role.CLIENT)
+    new_identity(found[kits.SERVER], "aggregator", Role.AGGREGATOR)
+    return found
+
+
+@pytest.fixture
+def bare(made: kits.Kits, tmp_path: Path) -> dict[str, Path]:
+    """Kits as NVFlare makes them, before anybody narrowed them."""
+    found = {}
+    for site, kit in {"site-1": made.sites["site-1"], kits.SERVER: made.server}.items():
+        found[site] = Path(shutil.copytree(kit, tmp_path / site))
+        for name in ("resources", "authorization"):
+            (found[site] / "local" / f"{name}.json").unlink()
+    return found
+
+
+@pytest.mark.parametrize("site", ["site-1", kits.SERVER])
+def test_harden_says_what_it_put_into_force(
+    site: str, bare: dict[str, Path], parties: dict[str, Path]
+) -> None:
+    kit = KitFiles.open(bare[site])
+    assert len(kit.lacking()) == 2  # the control: NVFlare's defaults hold
+    shown = invoke("site", "harden", parties[site], "--kit", bare[site])
+    assert shown.exit_code == 0, shown.stderr
+    for said in (*kits.CLASSES, "manage_job, submit_job, view", "code in jobs", site):
+        assert said in shown.stdout
+    assert kit.lacking() == []
+    again = invoke("site", "harden", parties[site], "--kit", bare[site], "--format", "json")
+    found = json.loads(again.stdout)
+    assert found["site"] == site and sorted(found["classes"]) == sorted(kits.CLASSES)
+    assert found["rights"]["member"] == ["view"]
+
+
+def test_harden_takes_a_party_s_own_kit_alone(
+    bare: dict[str, Path], parties: dict[str, Path], tmp_path: Path
+) -> None:
+    kit = bare["site-1"]
+    inside = kit / "party"
+    shutil.copytree(parties["site-1"], inside)
+    for party, given, said in (
+        (parties["site-1"], bare[kits.SERVER], "is of a server"),
+        (parties[kits.SERVER], kit, "is of a site"),
+        (inside, kit, "lie in each other"),
+        (tmp_path / "nobody", kit, "cannot be read"),
+        (parties["site-1"], tmp_path, "no start-up kit"),
+    ):
+        refused = invoke("site", "harden", party, "--kit", given)
+        assert refused.exit_code == 2 and said in " ".join(refused.stderr.split())
+    assert not (kit / "local" / "resources.json").exists()
+    shutil.rmtree(inside)
+    (kit / "local" / "custom").mkdir()
+    (kit / "local" / "custom" / "evil.py").touch()
+    refused = invoke("site", "harden", parties["site-1"], "--kit", kit)
+    assert refused.exit_code == 2 and "local/custom holds code" in " ".join(refused.stderr.split())
+
+
+WIDENED = {
+    "resources": [
+        ("class_list_enforcement_mode", "off", "not enforced"),
+        ("class_allow_list", [*kits.CLASSES, "subprocess."], "subprocess."),
+        ("allow_log_streaming", True, "streamed away"),
+        ("components", [{"id": "log_receiver"}], "log_receiver"),
+        ("snapshot_persistor", {"root_dir": "/tmp/nvflare"}, "under /tmp/nvflare"),
+    ],
+    "authorization": [
+        ("permissions", {"lead": {"byoc": "o:site"}}, "lead has the right byoc"),
+        ("permissions", {"project_admin": "any"}, "may do everything"),
+        ("permissions", {"member": {"shell_commands": ["none", "any"]}}, "shell_commands"),
+        ("permissions", "any", "lists no permissions"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "said"),
+    [(name, *change) for name, changes in WIDENED.items() for change in changes],
+)
+def test_what_was_widened_again_is_found(
+    name: str, key: str, value: object, said: str, made: kits.Kits, tmp_path: Path
+) -> None:
+    kit = Path(shutil.copytree(made.sites["site-2"], tmp_path / "kit"))
+    assert KitFiles.open(kit).lacking() == []
+    file = kit / "local" / f"{name}.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), key: value}))
+    (found,) = KitFiles.open(kit).lacking()
+    assert said in found

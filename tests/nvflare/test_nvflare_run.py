@@ -26,6 +26,8 @@ from tests.nvflare.stage import CLIENTS, SERVER_SITE, Parties, assemble, cora, g
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from secure_fgl.transports.nvflare import kits
+from secure_fgl.transports.nvflare.checks.lines import Line, Status
+from secure_fgl.transports.nvflare.checks.listed import check_site
 from secure_fgl.transports.nvflare.job import JobConsole, write_job
 
 ROOT = Path(secure_fgl.__file__).parents[1]
@@ -97,6 +99,15 @@ def job_process(processes: kits.Processes) -> int:
     return found
 
 
+def not_ready(stage: Stage, site: str) -> list[Line]:
+    """Return what `site check` finds wrong at a site, the server's answer included."""
+    lines = [*check_site(stage.parties.folders[site], stage.made.sites[site])]
+    assert lines[-1].name == "server"
+    unseen = {line.name for line in lines if line.status is Status.NOT_CHECKED}
+    assert unseen <= {"data"}  # a published set
+    return [line for line in lines if line.status is Status.FAIL]
+
+
 @dataclass
 class Played:
     """One run on either transport."""
@@ -116,6 +127,7 @@ def played(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Played:
         staged(base, data_root) as (stage, processes),
         JobConsole(stage.made, patience=120.0) as console,
     ):
+        assert not_ready(stage, "site-1") == []
         first = console.submit(stage.job("first"))
         until(stage.ledger.exists)
         aggregator = job_process(processes)

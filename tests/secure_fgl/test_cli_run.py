@@ -22,9 +22,10 @@ from protocols.errors import (
     Replay,
     UnfitMessage,
 )
-from secure_fgl.cli._shared.verb import exit_code, explain
+from secure_fgl.cli._shared.verb import exit_code
 from secure_fgl.errors import PlanDrift, UsageError
 from secure_fgl.federation import Federation
+from secure_fgl.reasons import explain
 from secure_fgl.store.run_folder import FileStore
 from tests.secure_fgl.cli_tools import config, invoke, start
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from secure_fgl import _floors
-from secure_fgl.cli._shared.verb import exit_code, explain
+from secure_fgl.cli._shared.verb import exit_code
+from secure_fgl.reasons import explain
 from tests.secure_fgl.floors_tools import record, start
 
 HOUSE = Path(_floors.__file__).parent.parent

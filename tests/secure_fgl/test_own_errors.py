@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secure_fgl.cli._shared.verb import explain
 from secure_fgl.data.own import OwnDataError
+from secure_fgl.reasons import explain
 from tests.secure_fgl.own_tools import (
     EDGES,
     GRAPH,

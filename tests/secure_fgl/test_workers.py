@@ -25,11 +25,12 @@ from crypto.signing.signatures import SigningKey
 from crypto.tagging import ristretto
 from protocols.errors import BudgetExceeded, EvidenceError, OtherState, Refused, UnfitMessage
 from secure_fgl.checking import small
-from secure_fgl.cli._shared.verb import exit_code, explain
+from secure_fgl.cli._shared.verb import exit_code
 from secure_fgl.config import Config
 from secure_fgl.errors import PlanDrift, UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.isolation.values import PlainCodec
+from secure_fgl.reasons import explain
 from secure_fgl.run.workers import count
 from secure_fgl.run.workers.count import how_many
 from secure_fgl.run.workers.failures import again, told

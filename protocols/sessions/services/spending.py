@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from protocols.errors import LocalProtocolError
 from protocols.forms import Exchange
+from protocols.plan.plan import Plan
 from protocols.policy.budget import Unit, budget_key
 from protocols.privacy.noising import run_divergence
 from protocols.privacy.own_words import check_covered
@@ -16,6 +17,22 @@ from protocols.privacy.record_noise import counted_curve, counted_in
 from protocols.privacy.training import training_divergence
 from protocols.sessions.part import Engine, SessionPart
 from protocols.wire.where import Where
+
+
+def planned_spending(plan: Plan) -> Iterator[tuple[Unit, tuple[float, ...]]]:
+    """Yield what a whole run spends of a client's budgets: the unit, and the Rényi curve."""
+    if any(item.noise is not None for item in plan.items):
+        yield "client", run_divergence(plan)
+    if (rows := counted_in(plan.items, "node")) is not None:
+        spent = tuple(float(value) for value in rows.releases * counted_curve(rows))
+        yield "node", spent
+    if plan.training is not None:
+        curve = training_divergence(plan.training)
+        if counted := counted_in(plan.items):
+            # A graph trains or is scored, as the split has it: one of the two is spent on it.
+            both = np.maximum(curve, counted.releases * counted_curve(counted))
+            curve = tuple(float(value) for value in both)
+        yield plan.training.unit, curve
 
 
 class Spending(SessionPart):
@@ -31,21 +48,12 @@ class Spending(SessionPart):
         """Reserve the whole run's spending before any noise is drawn (O20)."""
         context = self._context
         check_covered(context.plan.items, context.policy)
-        if any(item.noise is not None for item in context.plan.items):
-            self._reserve("client", run_divergence(context.plan))
-        if (rows := counted_in(context.plan.items, "node")) is not None:
-            spent = tuple(float(value) for value in rows.releases * counted_curve(rows))
-            self._reserve("node", spent)
         check_training(context.plan, context.policy)
-        if context.plan.training is not None and context.policy.training is not None:
-            if context.training is None or context.training.plan != context.plan.training:
-                raise LocalProtocolError("This client has nothing to draw private batches with.")
-            curve = training_divergence(context.plan.training)
-            if counted := counted_in(context.plan.items):
-                # A graph trains or is scored, as the split has it: one of the two is spent on it.
-                both = np.maximum(curve, counted.releases * counted_curve(counted))
-                curve = tuple(float(value) for value in both)
-            self._reserve(context.plan.training.unit, curve)
+        planned = context.plan.training
+        if planned is not None and (context.training is None or context.training.plan != planned):
+            raise LocalProtocolError("This client has nothing to draw private batches with.")
+        for unit, curve in planned_spending(context.plan):
+            self._reserve(unit, curve)
 
     def _reserve(self, unit: Unit, rdp: Sequence[float]) -> None:
         """Take the whole run's spending from the site's budget before any noise is drawn (O20)."""

@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from secure_fgl.reasons import diverged, explain
+
 
 class Format(StrEnum):
     """For people, or for machines."""
@@ -107,6 +109,11 @@ EXAMPLE = {
         "--role client"
     ),
     "join": example("secure-fgl site join /srv/party charter.json"),
+    "site check": example(
+        "secure-fgl site check /srv/party", "secure-fgl site check /srv/party --kit /srv/kit"
+    ),
+    "renew": example("secure-fgl site renew /srv/party"),
+    "harden": example("secure-fgl site harden /srv/party --kit /srv/kit"),
     "charter": example("secure-fgl charter show charter.json"),
     "draw": example(
         "secure-fgl charter draw config.yaml facts/*.facts.json --server fl.example.org "
@@ -204,61 +211,4 @@ def exit_code(error: Exception) -> int:
     if isinstance(error, BudgetExceeded):
         return BUDGET
     usage = isinstance(error, (UsageError, PolicyError, RemoteProtocolError, OtherVersion))
-    return USAGE if usage or _diverged(error) else INTERNAL
-
-
-def explain(error: Exception) -> list[str]:
-    """Return what happened, why likely and what to do, in lines.
-
-    Of an error that is not ours only its kind and place are told: its text may hold data.
-    """
-    from crypto.errors import CryptoError
-    from protocols.errors import EvidenceError, Refused, SecureFglError
-    from secure_fgl._floors import NotOurCode
-
-    if isinstance(error, SecureFglError):
-        lines = error.diagnostics().splitlines()
-        if isinstance(error, EvidenceError):
-            lines[0] = f"FAILED at {error.step}: {lines[0]}"
-        if isinstance(error, Refused) and isinstance(error.__cause__, SecureFglError):
-            told = error.__cause__.diagnostics().splitlines()
-            lines += [f"The reason that {error.sender} recorded: {told[0]}", *told[1:]]
-        return [f"Error: {lines[0]}", *lines[1:]]
-    if isinstance(error, CryptoError):
-        what, why, todo = error.diagnostics()
-        return [f"Error: {what}", f"Why: {why}", f"What to do: {todo}"]
-    if isinstance(error, OSError) and error.strerror:
-        place = f" ({error.filename})" if error.filename else ""
-        return [f"Error: {error.strerror}{place}.", *_again()]
-    if isinstance(error, NotOurCode):
-        return f"Error: {error}".splitlines()  # paths and names of modules only
-    if _diverged(error):
-        return [f"Error: {error}."]  # raised by our own line, in words that hold no value
-    place = _place(error)
-    return [f"Internal error: {type(error).__name__}{place}; {_again()[0]}"]
-
-
-def _diverged(error: Exception) -> bool:
-    """Tell whether training said that its numbers are no longer finite: a matter of settings."""
-    if not isinstance(error, FloatingPointError):
-        return False
-    from secure_fgl.run.workers.failures import raised_in
-
-    places = raised_in(error)
-    return bool(places) and f"{places[-1][0]}.".startswith("algorithms.tasks.")
-
-
-def _again() -> list[str]:
-    return ["run again with --verbose for the traceback."]
-
-
-def _place(error: Exception) -> str:
-    """Name the deepest line of our own code that an error passed."""
-    from secure_fgl.run.workers.failures import raised_in
-
-    floors = ("secure_fgl", "audits", "algorithms", "protocols", "crypto")
-    found = ""
-    for module, line in raised_in(error):
-        if module.partition(".")[0] in floors:
-            found = f" in {module}, line {line}"
-    return found
+    return USAGE if usage or diverged(error) else INTERNAL

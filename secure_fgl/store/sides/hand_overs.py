@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from secure_fgl.store.files import Folder, content, create
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.run_folder import RunFolder
 from secure_fgl.store.sides.party_side import check_name
+from secure_fgl.transports.nvflare.lock import check_at_rest
 
 __all__ = ["gather_files", "write_hand_over"]
 
@@ -47,7 +46,11 @@ def write_hand_over(
             fix="give the folder that holds identity.json, charter.json and run/",
         )
     check_name(found.name, run)
-    _at_rest(found.party)
+    check_at_rest(
+        found.party,
+        "its ledger still grows",
+        "hand over when the run is over at this party, or after its process was ended",
+    )
     view = found.view()
     path = Path(out)
     _write(path, hand_over(view))
@@ -106,21 +109,3 @@ def _write(path: Path, data: bytes) -> None:
         raise UsageError(
             f"{path} cannot be written ({error.strerror}).", fix="choose another --out"
         ) from error
-
-
-def _at_rest(party: Path) -> None:
-    """Raise UsageError if a process of this party is at work on its run."""
-    try:
-        file = os.open(party / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:  # no session was ever opened here, or the file is another's affair
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise UsageError(
-            f"A process of {party.name} is at work on this run.",
-            why="its ledger still grows",
-            fix="hand over when the run is over at this party, or after its process was ended",
-        ) from None
-    finally:
-        os.close(file)

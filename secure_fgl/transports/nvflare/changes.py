@@ -22,7 +22,8 @@ def changes(old: Charter, new: Charter) -> list[str]:
     signed what, nor the nonce, which is new in every charter.
     """
     said = [drift(old.plan, new.plan), _parties(old, new)]
-    return [*said[0], *said[1], *_spec(old, new), *_settings(old, new)]
+    versions = (f"version {line}" for line in _differing(old.versions, new.versions))
+    return [*said[0], *said[1], *versions, *_spec(old, new), *_settings(old, new)]
 
 
 def _parties(old: Charter, new: Charter) -> list[str]:

@@ -27,7 +27,6 @@ from protocols.plan.parties import roles_of
 from protocols.plan.plan import Plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.strict import read_yaml
-from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME, Party, Roster, run_id
 from secure_fgl.config import OWN, Config
 from secure_fgl.config_values import asks_for_a_variable
@@ -37,16 +36,19 @@ from secure_fgl.transports.nvflare.approvals import Approval, Refusal, Word, app
 from secure_fgl.transports.nvflare.facts import (
     MALFORMED,
     check_site,
-    misnamed_organisation,
     nonce_of,
     party_of,
 )
+from secure_fgl.transports.nvflare.rules.apart import crowded
+from secure_fgl.transports.nvflare.rules.parties import SHOWN, nameless, strangers
+from secure_fgl.transports.nvflare.rules.versions import installed, misstated
 
 LIMIT = 64 << 20  # bytes; a plan of a thousand clients is far below
 _END_DOMAIN = "charter end"
 _WORDS = {"signatures", "refusals"}  # what parties say to it, and so no part of what they sign
 _KEYS = {
     *("run", "nonce", "parties", "organisations", "sites", "plan", "policy", "config", "spec"),
+    "versions",
     *_WORDS,
 }
 
@@ -64,6 +66,7 @@ class Charter:
         organisations: by party name, who it is, in words; empty, or of every party.
         spec: what sites agreed on about tables of their own; None where there are none.
         refusals: by party name. A charter that somebody refused never runs.
+        versions: by program, with which it was drawn up and is run; see `rules.versions`.
     """
 
     nonce: bytes
@@ -76,6 +79,7 @@ class Charter:
     organisations: Mapping[str, str] = field(default_factory=dict)
     spec: OwnSpec | None = None
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def draw_up(
@@ -101,14 +105,15 @@ class Charter:
         agreed = config.shared().model_copy(update={"policy": policy.name})
         drawn = cls(
             entropy(16), Roster(parties), dict(sites), plan, policy, agreed, {},
-            organisations=dict(organisations or {}), spec=spec,
+            organisations=dict(organisations or {}), spec=spec, versions=installed(),
         )  # fmt: skip
         if wrong := next(drawn._contradictions(), ""):
             raise UsageError(
                 f"No charter can be drawn up: {wrong}.",
                 why="the parties' facts and the configuration do not belong together",
                 fix="name the clients in data.partition.names, and ask every party of the plan "
-                "for its facts; secure-fgl plan CONFIG says which roles there are",
+                "for its facts; secure-fgl plan CONFIG says which roles there are, docs/pilot.md "
+                "which of them are of two organisations",
             )
         return drawn
 
@@ -156,7 +161,7 @@ class Charter:
             if approval.word is Word.REFUSED:
                 _fail(f"{name} refused it: {approval.reason}")
         if silent := [name for name, approval in said.items() if approval.word is Word.NOTHING]:
-            _fail(f"{', '.join(silent[:_SHOWN])} did not sign it")
+            _fail(f"{', '.join(silent[:SHOWN])} did not sign it")
         self.check_content()
 
     def approvals(self) -> dict[str, Approval]:
@@ -193,12 +198,21 @@ class Charter:
             yield "its policy names approvers of a plan, and a charter is for parties to sign"
         if agreed.data.partition.called != plan.clients:
             yield "its configuration names other clients than its plan"
-        yield from _strangers(self.roster, roles_of(plan, self.policy))
+        yield from strangers(self.roster, roles_of(plan, self.policy))
         digest = self.spec.digest if self.spec is not None else ""
         if digest != plan.data.spec or (self.spec is not None) != (agreed.data.name == OWN):
             yield f"its spec has the digest {digest or '-'}, its plan says {plan.data.spec or '-'}"
         if self.organisations:
-            yield from _nameless(self.organisations, set(self.sites))
+            yield from self._of_organisations()
+        yield from misstated(self.versions)
+
+    def _of_organisations(self) -> Iterator[str]:
+        names = {party["name"] for party in self.roster.document()}
+        wrong = [*nameless(self.organisations, names)]
+        yield from wrong
+        if not wrong:
+            roles = {name: self.roster.party(name).role for name in names}
+            yield from crowded(self.organisations, roles, self.policy)
 
     def document(self) -> dict[str, Any]:
         """Return the charter as plain data."""
@@ -212,6 +226,7 @@ class Charter:
             "policy": json.dumps(self.policy.document(), sort_keys=True),
             "config": self.config.text(),
             "spec": self.spec.text if self.spec is not None else None,
+            "versions": dict(self.versions),
             "signatures": {name: value.hex() for name, value in self.signatures.items()},
             "refusals": {
                 name: {"reason": refusal.reason, "signature": refusal.signature.hex()}
@@ -247,6 +262,7 @@ class Charter:
                 dict(document["organisations"]),
                 OwnSpec.of_text(document["spec"]) if document["spec"] is not None else None,
                 {n: _refusal(entry) for n, entry in document["refusals"].items()},
+                dict(document["versions"]),
             )
             for site in charter.sites.values():
                 check_site(site)
@@ -260,27 +276,6 @@ class Charter:
 
 
 _MALFORMED = (*MALFORMED, yaml.YAMLError)
-_SHOWN = 5
-
-
-def _strangers(roster: Roster, planned: Mapping[str, Role]) -> Iterator[str]:
-    """Say which parties are not the plan's, and which of the plan's are missing."""
-    there = {party["name"]: party["role"] for party in roster.document()}
-    missing, more = sorted({*planned} - {*there}), sorted({*there} - {*planned})
-    if missing or more:
-        told = ", ".join(missing[:_SHOWN]) or "nobody", ", ".join(more[:_SHOWN]) or "nobody"
-        yield f"its parties are not the plan's (missing: {told[0]}; strangers: {told[1]})"
-    for name in sorted({*planned} & {*there}):
-        if there[name] != planned[name]:
-            yield f"{name} is {there[name]} in it, and {planned[name]} in its plan"
-
-
-def _nameless(organisations: Mapping[str, str], names: set[str]) -> Iterator[str]:
-    if set(organisations) != names:
-        yield "it does not name the organisation of every party"
-    for name, organisation in organisations.items():
-        if wrong := misnamed_organisation(organisation):
-            yield f"the organisation of {name} {wrong}"
 
 
 def _refusal(entry: Mapping[str, str]) -> Refusal:

@@ -19,7 +19,7 @@ from protocols.errors import BadEnvelope, Refused
 from protocols.sessions.engine import Delivery
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.transports.nvflare.budgets import budgets_of, cosigned
-from secure_fgl.transports.nvflare.party import PartyKit, kit_of_this_process
+from secure_fgl.transports.nvflare.party import PartyKit, kit_of_this_process, note_here
 from secure_fgl.transports.nvflare.party_process import conduct, open_process
 from secure_fgl.transports.nvflare.wire import BUDGET, END, TASK, pack, unpack
 
@@ -191,6 +191,7 @@ class Conductor(Controller):  # type: ignore[misc] # nvflare is untyped
             end_run(kit, transport)
         except Exception as error:
             _log.error("the run stopped (%s)", type(error).__name__)
+            note_here("the run stopped", error)
             self.system_panic(f"the run stopped ({type(error).__name__})", fl_ctx)
 
     def _conduct(self, kit: PartyKit, transport: TaskTransport) -> None:
@@ -232,8 +233,9 @@ def end_run(kit: PartyKit, transport: TaskTransport) -> None:
         for client, heads in transport.heads(note, clients).items():
             try:
                 notes[client] = cosigned(kit, client, heads)
-            except BadEnvelope:
+            except BadEnvelope as error:
                 _log.error("%s told no heads of its budgets", client)
+                note_here(f"{client} told no heads of its budgets", error)
     transport.end(note, notes)
 
 

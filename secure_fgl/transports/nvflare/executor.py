@@ -18,7 +18,7 @@ from nvflare.apis.signal import Signal
 
 from protocols.errors import RemoteProtocolError
 from secure_fgl.transports.nvflare.budgets import keep, own_heads
-from secure_fgl.transports.nvflare.party import kit_of_this_process
+from secure_fgl.transports.nvflare.party import kit_of_this_process, note_here
 from secure_fgl.transports.nvflare.party_process import PartyProcess, open_process
 from secure_fgl.transports.nvflare.wire import BUDGET, END, TASK, failed, pack, unpack
 
@@ -28,8 +28,9 @@ _log = logging.getLogger(__name__)
 class Seat(Executor):  # type: ignore[misc] # nvflare is untyped
     """Holds the session of the party at this site for as long as the job runs.
 
-    What goes wrong is written to this site's log by the error's type alone, and the aggregator
-    hears one of two codes: an error's text could hold what may not leave.
+    What goes wrong is written to the engine's log by the error's type alone, and the aggregator
+    hears one of two codes: an error's text could hold what may not leave. Its reason goes to the
+    party's own ``site.log``.
     """
 
     def __init__(self) -> None:
@@ -93,7 +94,9 @@ class Seat(Executor):  # type: ignore[misc] # nvflare is untyped
                 return done
             except RemoteProtocolError as error:
                 _log.error("an envelope was not accepted (%s)", type(error).__name__)
+                note_here("an envelope was not accepted", error)
                 return failed(readable=False)
             except Exception as error:  # whatever it is, its text stays here
                 _log.error("the session stopped (%s)", type(error).__name__)
+                note_here("the session stopped", error)
                 return failed(readable=True)

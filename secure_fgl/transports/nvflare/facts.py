@@ -17,7 +17,7 @@ from crypto.signing.canonical import canonical, parse
 from crypto.signing.signatures import VerifyKey
 from protocols.errors import SecureFglError
 from protocols.wire.roles import Role, names_in
-from protocols.wire.roster import Party
+from protocols.wire.roster import Identity, Party
 from secure_fgl.errors import UsageError
 from secure_fgl.run.naming import misnamed
 
@@ -25,6 +25,7 @@ __all__ = [
     "LIMIT",
     "MALFORMED",
     "Facts",
+    "Renewal",
     "check_party",
     "check_site",
     "fingerprint",
@@ -35,6 +36,7 @@ __all__ = [
 
 LIMIT = 1 << 14  # bytes; ours has about 400
 NONCE_BYTES = 16
+_RENEWAL = "identity renewal"
 _LONGEST = 100  # characters of an organisation's name
 _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _UNSEEN = re.compile(
@@ -47,41 +49,79 @@ _TOGETHER = {"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"}
 
 
 @dataclass(frozen=True)
+class Renewal:
+    """The last identity's word for the next one, of the same name, role and organisation.
+
+    Attributes:
+        last: the identity that signs.
+        signature: under its key, over the next party and its organisation.
+    """
+
+    last: Party
+    signature: bytes
+
+    @classmethod
+    def of(cls, last: Identity, party: Party, organisation: str) -> Renewal:
+        """Sign the next identity with the last one."""
+        return cls(last.party, last.signing.sign(_RENEWAL, _said(party, organisation)))
+
+    def check(self, party: Party, organisation: str) -> None:
+        """Raise CryptoError unless `last` signed this party as its next identity."""
+        self.last.verify.verify(_RENEWAL, self.signature, _said(party, organisation))
+
+    def document(self) -> dict[str, str]:
+        """Return what is saved: name and role are the next one's."""
+        found = self.last.document()
+        return {"verify": found["verify"], "seal": found["seal"], "signature": self.signature.hex()}
+
+
+@dataclass(frozen=True)
 class Facts:
     """One party's announcement. Public.
 
     Attributes:
         party: name, role and public keys.
         organisation: who it is, in words.
+        renewal: the last identity's signature, where this one takes its place; else None.
     """
 
     party: Party
     organisation: str
+    renewal: Renewal | None = None
 
     @property
     def fingerprint(self) -> str:
         """What two people compare; see `fingerprint`."""
         return fingerprint(self.party, self.organisation)
 
+    @property
+    def last_fingerprint(self) -> str:
+        """That of the identity which signed this one; empty for one that nobody signed."""
+        return fingerprint(self.renewal.last, self.organisation) if self.renewal else ""
+
     def encode(self) -> bytes:
         """Return the bytes that are saved."""
-        return canonical({**self.party.document(), "organisation": self.organisation})
+        more = {} if self.renewal is None else {"renews": self.renewal.document()}
+        return canonical({**self.party.document(), "organisation": self.organisation, **more})
 
     @classmethod
     def decode(cls, data: bytes) -> Facts:
         """Read an announcement strictly.
 
         Raises:
-            UsageError: not in the form in which they are saved, or a name that nobody may have.
+            UsageError: not in the form in which they are saved, a name that nobody may have, or a
+                renewal that the last identity did not sign.
         """
         try:
             document = parse(data, limit=LIMIT)
             if not isinstance(document, dict):
                 raise ValueError
-            organisation = document.pop("organisation")
-            found = cls(party_of(document), str(organisation))
+            organisation, renews = document.pop("organisation"), document.pop("renews", None)
+            found = cls(party_of(document), str(organisation), _renewal(document, renews))
             if found.encode() != data:
                 raise ValueError
+            if found.renewal is not None:
+                found.renewal.check(found.party, found.organisation)
         except (CryptoError, SecureFglError, *MALFORMED) as error:
             raise UsageError(
                 "A party's facts cannot be read.",
@@ -96,6 +136,15 @@ class Facts:
 
 MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
 """What plain data of another shape raise where they are taken apart."""
+
+
+def _renewal(document: dict[str, str], renews: object) -> Renewal | None:
+    if renews is None:
+        return None
+    if not isinstance(renews, dict) or set(renews) != {"verify", "seal", "signature"}:
+        raise ValueError("not a renewal")
+    keys = {name: renews[name] for name in ("verify", "seal")}
+    return Renewal(party_of({**document, **keys}), bytes.fromhex(renews["signature"]))
 
 
 def party_of(document: object) -> Party:
@@ -120,10 +169,13 @@ def nonce_of(text: str) -> bytes:
     return nonce
 
 
+def _said(party: Party, organisation: str) -> bytes:
+    return canonical([party.document(), organisation])
+
+
 def fingerprint(party: Party, organisation: str) -> str:
     """Return 32 hexadecimal digits in groups of four, over name, role, keys and organisation."""
-    content = canonical([party.document(), organisation])
-    found = hashlib.sha256(b"secure-fgl/facts\0" + content).hexdigest()[:32]
+    found = hashlib.sha256(b"secure-fgl/facts\0" + _said(party, organisation)).hexdigest()[:32]
     return " ".join(found[i : i + 4] for i in range(0, len(found), 4))
 
 

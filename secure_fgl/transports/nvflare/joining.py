@@ -10,6 +10,7 @@ from protocols.errors import EvidenceError
 from protocols.wire.roster import Identity
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import content, replace
+from secure_fgl.transports.nvflare.charter import LIMIT as CHARTER_LIMIT
 from secure_fgl.transports.nvflare.charter import Charter
 from secure_fgl.transports.nvflare.facts import LIMIT, Facts
 from secure_fgl.transports.nvflare.party import (
@@ -18,15 +19,17 @@ from secure_fgl.transports.nvflare.party import (
     load_identity,
     refusal_note,
 )
+from secure_fgl.transports.nvflare.rules.versions import check_versions
 
-__all__ = ["keep", "merged", "refuse", "sign"]
+__all__ = ["keep", "kept_charter", "merged", "refuse", "sign"]
 
 
 def sign(folder: str | Path, charter: Charter) -> Charter:
     """Add this party's signature to a charter that it has read and agrees to.
 
     Raises:
-        UsageError: the folder holds no identity of ours.
+        UsageError: the folder holds no identity of ours, or programs here are of other versions
+            than the charter says.
         EvidenceError: the charter names this party with other keys, another role or another
             organisation, contradicts itself, or sets what is each site's own; or this party
             refused it.
@@ -34,6 +37,7 @@ def sign(folder: str | Path, charter: Charter) -> Charter:
     me = _named(Path(folder), charter)
     _check_organisation(Path(folder), charter, me)
     charter.check_content()
+    check_versions(charter.versions)
     check_not_refused(Path(folder), charter)
     return charter.signed_by(me.party.name, me.signing)
 
@@ -67,16 +71,18 @@ def _named(folder: Path, charter: Charter) -> Identity:
 def _check_organisation(folder: Path, charter: Charter, me: Identity) -> None:
     """See that the charter calls this party's organisation as its own facts beside its keys do.
 
-    A party that a program made, and a charter without organisations, have nothing to compare.
+    A party that a program made has nothing to compare. One that announced its organisation takes
+    no charter that names none: nothing would keep two roles of one organisation apart.
     """
     path = folder / f"{me.party.name}.facts.json"
-    if not charter.organisations or not path.exists():
+    if not path.exists():
         return
     try:
         announced = Facts.decode(content(path, LIMIT) or b"")
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}).") from error
-    if announced != Facts(me.party, charter.organisations.get(me.party.name, "")):
+    named = charter.organisations.get(me.party.name, "")
+    if (announced.party, announced.organisation) != (me.party, named):
         raise EvidenceError(
             "charter", "it names this party's organisation otherwise than its facts"
         )
@@ -103,6 +109,22 @@ def merged(copies: Sequence[Charter]) -> Charter:
         signatures={name: s for copy in copies for name, s in copy.signatures.items()},
         refusals={name: r for copy in copies for name, r in copy.refusals.items()},
     )
+
+
+def kept_charter(folder: Path) -> Charter | None:
+    """Return the charter that lies in a party's folder, signatures not looked at; None: none does.
+
+    Raises:
+        UsageError: it cannot be read.
+        EvidenceError: it is no charter.
+    """
+    path = folder / "charter.json"
+    if not path.exists():
+        return None
+    try:
+        return Charter.decode(content(path, CHARTER_LIMIT) or b"")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}).") from error
 
 
 def keep(folder: str | Path, charter: Charter) -> PartyKit:

@@ -35,12 +35,14 @@ CLASSES = (
 )
 """All that a job may name, on every site: `class_allow_list` of NVFlare's own enforcement."""
 
-_RIGHTS = {
+RIGHTS = {
     "submit_job": "any", "manage_job": "any", "view": "any", "operate": "none",
     "clone_job": "none", "download_job": "none", "shell_commands": "none", "byoc": "none",
     "server-predeployed-flwr": "none",
 }  # fmt: skip
-_NO_STREAMS = ("site_log_streamer", "log_receiver")
+"""What an administrator may do at a site; NVFlare denies what stands in no list."""
+NO_STREAMS = ("site_log_streamer", "log_receiver")
+"""Components that a hardened kit has no more."""
 _STOP_SECONDS = 10.0
 
 
@@ -100,10 +102,10 @@ def harden(kit: Path) -> None:
     resources["class_list_enforcement_mode"] = "enforce"
     resources["class_allow_list"] = list(CLASSES)
     resources["allow_log_streaming"] = False
-    resources["components"] = [c for c in components if c["id"] not in _NO_STREAMS]
+    resources["components"] = [c for c in components if c["id"] not in NO_STREAMS]
     _keep_below(kit, resources)
     roles = ("project_admin", "org_admin", "lead")
-    rights = {role: dict(_RIGHTS) for role in roles}
+    rights = {role: dict(RIGHTS) for role in roles}
     authorization = {"format_version": "1.0", "permissions": {**rights, "member": {"view": "any"}}}
     for name, document in (("resources", resources), ("authorization", authorization)):
         (local / f"{name}.json").write_text(json.dumps(document, indent=2), "utf-8")

@@ -7,6 +7,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from secure_fgl.errors import UsageError
 from secure_fgl.transports.nvflare.party import PartyKit
@@ -39,6 +40,27 @@ def only_one(kit: PartyKit) -> Iterator[None]:
         yield
     finally:
         os.close(file)  # which unlocks; so does the end of the process, however it comes
+
+
+def check_at_rest(folder: Path, why: str, fix: str) -> None:
+    """Raise UsageError if a process of this party is at work on its run.
+
+    Args:
+        folder: the party's.
+        why: it may not be, as the error says.
+        fix: what to do then.
+    """
+    try:
+        file = os.open(folder / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:  # no session was ever opened here, or the file is another's affair
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        said = f"A process of {folder.name} is at work on this run."
+        raise UsageError(said, why=why, fix=fix) from None
+    finally:
+        os.close(file)
 
 
 def _locked(file: int) -> bool:

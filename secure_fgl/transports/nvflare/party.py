@@ -2,7 +2,9 @@
 
 ::
 
-    PARTY/  identity.json (0600)   the seed of its keys; never leaves this folder
+    PARTY/  identity.json (0600)   the seed of its keys, in clear or under a passphrase; never
+                                   leaves this folder
+            site.log (0600)        why something went wrong here, in words that hold no data or key
             NAME.facts.json        what it announced of itself; charters are held to it
             charter.json           what all parties agreed on, signed by all
             refused/               charters that this party refused; it starts none of them
@@ -21,34 +23,53 @@ operator names this folder in the environment of the site's process.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from crypto.handles import Mute
 from crypto.samplers import KEY_BYTES, entropy
 from protocols.errors import EvidenceError
 from protocols.wire.roles import Role
-from protocols.wire.roster import Identity, Party
+from protocols.wire.roster import Identity
 from secure_fgl.config import Config, own_root
 from secure_fgl.data.own import load_spec
 from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.errors import UsageError
+from secure_fgl.store.sides.site_log import note
 from secure_fgl.transports.nvflare.charter import LIMIT, Charter
+from secure_fgl.transports.nvflare.keys.identity_file import (
+    check_closed,
+    load_identity,
+    name_and_role,
+    new_identity,
+    write_secret,
+)
+from secure_fgl.transports.nvflare.rules.versions import check_versions
+
+__all__ = [
+    "PARTY_VARIABLE",
+    "ROOT_VARIABLE",
+    "PartyKit",
+    "check_not_refused",
+    "kit_of_this_process",
+    "load_identity",
+    "name_and_role",
+    "new_identity",
+    "new_tag_key",
+    "note_here",
+    "refusal_note",
+]
 
 PARTY_VARIABLE = "SECURE_FGL_PARTY"
 """Environment variable that names the party's folder; set by whoever starts the site."""
 ROOT_VARIABLE = "SECURE_FGL_DATA"
 """Environment variable that names this site's own data folder."""
 
-_SEED_BYTES = 32
 _TAG_KEY = "tags.key"
 _HEX_KEY = re.compile(r"[0-9a-f]{64}\n?")
-_IDENTITY_LIMIT = 4096  # bytes; ours has about 150
-_IDENTITY_KEYS = {"name", "role", "seed"}
+_TAG_LIMIT = 128  # bytes; ours has 65
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,17 +91,28 @@ class PartyKit(Mute):
         """Read a party's folder.
 
         Raises:
-            UsageError: a file is missing or cannot be read, or the identity is open to others.
+            UsageError: a file is missing or cannot be read, the identity is open to others, or
+                programs here are of other versions than the charter says.
             EvidenceError: the charter is not what this party and all others signed.
         """
         place = Path(folder)
         me = load_identity(place)
         charter = Charter.decode(_read(place / "charter.json", LIMIT))
+        check_versions(charter.versions)
+        return cls.agreed(place, me, charter)
+
+    @classmethod
+    def agreed(cls, folder: Path, me: Identity, charter: Charter) -> PartyKit:
+        """Hold a party's keys and a charter to each other.
+
+        Raises:
+            EvidenceError: the charter is not what this party and all others signed.
+        """
         charter.check()
-        if charter.roster.party(me.party.name) != me.party:
+        if me.party.name not in charter.sites or charter.roster.party(me.party.name) != me.party:
             raise EvidenceError("charter", "it names this party with other keys or another role")
-        check_not_refused(place, charter)
-        return cls(place, me, charter)
+        check_not_refused(folder, charter)
+        return cls(folder, me, charter)
 
     @property
     def name(self) -> str:
@@ -114,8 +146,8 @@ class PartyKit(Mute):
                 fix="let one client make it (new_tag_key) and bring it to the others by hand; or "
                 "use the mode oprf, which needs none",
             )
-        found = _read(path, _IDENTITY_LIMIT).decode("ascii", "replace")
-        _closed(path)
+        found = _read(path, _TAG_LIMIT).decode("ascii", "replace")
+        check_closed(path)
         if not _HEX_KEY.fullmatch(found):
             raise UsageError(f"{path} is not a key of ours: 64 hexadecimal digits.")
         return bytes.fromhex(found.strip())
@@ -155,18 +187,6 @@ class PartyKit(Mute):
         return Config.literal(document)
 
 
-def new_identity(folder: str | Path, name: str, role: Role) -> Party:
-    """Make a party's keys, keep them in `folder`, and return what it announces to the others.
-
-    Raises:
-        UsageError: the folder holds an identity already, or cannot be written.
-    """
-    document = {"name": name, "role": str(role), "seed": entropy(_SEED_BYTES).hex()}
-    place = Path(folder)
-    _write_secret(place / "identity.json", json.dumps(document), f"The identity of {name}")
-    return load_identity(place).party
-
-
 def new_tag_key(folder: str | Path) -> Path:
     """Make the key of item tags for the mode `hmac`, at one client, and return its file.
 
@@ -177,52 +197,8 @@ def new_tag_key(folder: str | Path) -> Path:
         UsageError: the folder holds one already, or cannot be written.
     """
     path = Path(folder) / _TAG_KEY
-    _write_secret(path, entropy(KEY_BYTES).hex() + "\n", "The key of item tags")
+    write_secret(path, entropy(KEY_BYTES).hex() + "\n", "The key of item tags")
     return path
-
-
-def _write_secret(path: Path, text: str, what: str) -> None:
-    """Write a new file that only its owner reads, durably."""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
-        with os.fdopen(os.open(path, flags, 0o600), "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise UsageError(
-            f"{what} cannot be written ({error.strerror}).",
-            why="the folder holds one already, or is not writable",
-            fix="give every party a new folder of its own",
-        ) from error
-
-
-def _closed(path: Path) -> None:
-    """Raise UsageError if other users of this machine can read a secret file."""
-    if path.stat().st_mode & 0o077:
-        raise UsageError(
-            f"{path} can be read by other users of this machine.",
-            why="it holds a secret key",
-            fix=f"chmod 600 {path}, and make a new one if others had access",
-        )
-
-
-def load_identity(folder: Path) -> Identity:
-    """Read a party's keys; raises UsageError unless the file is ours and closed to others."""
-    path = folder / "identity.json"
-    document = _json(_read(path, _IDENTITY_LIMIT))
-    _closed(path)
-    try:
-        if set(document) != _IDENTITY_KEYS:
-            raise ValueError
-        seed = bytes.fromhex(document["seed"])
-        if len(seed) != _SEED_BYTES:
-            raise ValueError
-        return Identity.from_seed(str(document["name"]), Role(document["role"]), seed)
-    except (TypeError, ValueError):
-        # Without its cause: the causes quote what they could not read.
-        raise UsageError(f"{path} is not an identity of ours.") from None
 
 
 def refusal_note(folder: Path, charter: Charter) -> Path:
@@ -248,6 +224,12 @@ def kit_of_this_process() -> PartyKit:
     return PartyKit.load(folder)
 
 
+def note_here(what: str, error: Exception) -> None:
+    """Write why something went wrong into the party's own log; see `store.sides.site_log`."""
+    if folder := os.environ.get(PARTY_VARIABLE):
+        note(folder, what, error)
+
+
 def _read(path: Path, limit: int) -> bytes:
     try:
         if path.stat().st_size > limit:
@@ -255,11 +237,3 @@ def _read(path: Path, limit: int) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}).") from error
-
-
-def _json(data: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(data)
-    except ValueError:
-        found = None
-    return found if isinstance(found, dict) else {}

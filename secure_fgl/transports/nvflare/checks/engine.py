@@ -1,0 +1,161 @@
+"""Checks of the engine's kit, offline, and of the way to its server, which alone sends anything."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from datetime import timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from secure_fgl.errors import UsageError
+from secure_fgl.store.files import content
+from secure_fgl.transports.nvflare.checks.hardening import check_belongs
+from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
+from secure_fgl.transports.nvflare.checks.lines import NotChecked, Subject
+
+__all__ = ["certificate", "in_force", "kit", "server_answers", "server_name"]
+
+_SECONDS = 10.0
+_SOON = timedelta(days=30)
+_KEY_LIMIT = 1 << 16
+_ANEW = "have the site's certificate made anew, and unpack the kit again"
+
+
+def kit(subject: Subject) -> str:
+    """The kit is of this party's site, apart from the party's folder, and its key is closed."""
+    found = subject.kit
+    site = check_belongs(subject.party, found)
+    key = found.startup("ssl_private_key")
+    if _mode(key) & 0o077:
+        raise UsageError(
+            f"{key} can be read by other users of this machine.", fix=f"chmod 600 {key}"
+        )
+    host, port = found.dialled
+    return f"site {site}, server {host}:{port}"
+
+
+def in_force(subject: Subject) -> str:
+    """What a job and an administrator may do here is as narrow as `site harden` makes it."""
+    found = subject.kit
+    wrong = found.lacking()
+    if not found.mutual:
+        wrong.insert(0, "server and sites do not show each other certificates (mtls)")
+    if wrong:
+        raise UsageError(
+            f"The kit is wider than it may be: {'; '.join(wrong)}.",
+            fix="secure-fgl site harden PARTY --kit KIT",
+        )
+    return "our two classes alone, no code in jobs, no files from afar, no streams of logs"
+
+
+def certificate(subject: Subject) -> str:
+    """The kit's certificate is of its key and its root, and valid today."""
+    found = subject.kit
+    mine, root = found.certificate(), found.certificate("ssl_root_cert")
+    path = found.startup("ssl_private_key")
+    try:
+        key = load_pem_private_key(content(path, _KEY_LIMIT) or b"", None).public_key()
+        mine.verify_directly_issued_by(root)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}).") from error
+    except (InvalidSignature, TypeError, ValueError):
+        raise UsageError(
+            "The kit's certificate is not signed by its root, or its key cannot be read.",
+            why="files of two kits are mixed",
+            fix=_ANEW,
+        ) from None
+    if _raw(key) != _raw(mine.public_key()):
+        raise UsageError(
+            f"{path} is the key of another certificate.", why="files of two kits are mixed",
+            fix=_ANEW,
+        )  # fmt: skip
+    return " and ".join(_days(c, name, subject) for c, name in ((mine, "its own"), (root, "root")))
+
+
+def server_name(subject: Subject) -> str:
+    """The server's name leads to an address."""
+    host, port = _dialled(subject)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise UsageError(
+            f"The server's name {host} leads to no address.",
+            why=str(error.strerror or "it is not known here"),
+            fix="ask the network's people for a name, or put it into the hosts file",
+        ) from error
+    return f"{host} is {', '.join(sorted({str(entry[4][0]) for entry in found})[:3])}"
+
+
+def server_answers(subject: Subject) -> str:
+    """The server listens, and its certificate and this site's are of one root."""
+    host, port = _dialled(subject)
+    try:
+        with socket.create_connection((host, port), _SECONDS) as raw:
+            presented = _shaken(subject.kit, raw, host)
+    except ssl.SSLError as error:
+        raise UsageError(
+            f"{host}:{port} listens, and is not taken for the server, or does not take this site.",
+            why=f"TLS says {error.reason or 'no'}",
+            fix="see that both kits are of one root, and that nothing in between breaks TLS up",
+        ) from error
+    except OSError as error:
+        raise UsageError(
+            f"Nobody is reached at {host}:{port}.",
+            why=str(error.strerror or "it took too long"),
+            fix="start the server, and let the firewall pass this port outwards",
+        ) from error
+    return f"{host}:{port} listens; {_days(presented, 'its certificate', subject)}"
+
+
+def _dialled(subject: Subject) -> tuple[str, int]:
+    if subject.kit.server:
+        raise NotChecked("this is the server; ask at a site")
+    return subject.kit.dialled
+
+
+def _shaken(kit: KitFiles, raw: socket.socket, host: str) -> x509.Certificate:
+    """Shake hands as NVFlare does, and return the server's certificate."""
+    context = ssl.create_default_context(cafile=str(kit.startup("ssl_root_cert")))
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # NVFlare's roots do not say what keys are for
+    context.load_cert_chain(kit.startup("ssl_cert"), kit.startup("ssl_private_key"))
+    context.set_alpn_protocols(["h2"])
+    with context.wrap_socket(raw, server_hostname=host) as tls:
+        tls.settimeout(1.0)
+        with contextlib.suppress(TimeoutError):
+            tls.recv(1)  # a server that does not take our certificate says so only now
+        return x509.load_der_x509_certificate(tls.getpeercert(binary_form=True) or b"")
+
+
+def _days(found: x509.Certificate, whose: str, subject: Subject) -> str:
+    """Return how long a certificate is valid yet; raises UsageError if it is not."""
+    begin, end = found.not_valid_before_utc, found.not_valid_after_utc
+    if not begin <= subject.now <= end:
+        raise UsageError(
+            f"A certificate ({whose}) is valid from {begin:%Y-%m-%d %H:%M} to "
+            f"{end:%Y-%m-%d %H:%M} UTC, and it is {subject.now:%Y-%m-%d %H:%M}.",
+            why="it ran out, or this machine's clock is wrong",
+            fix=f"look at the clock; {_ANEW}",
+        )
+    left = end - subject.now
+    return f"{whose} for {left.days} days" + (" only: renew it" if left < _SOON else "")
+
+
+def _raw(key: PublicKeyTypes) -> bytes:
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _mode(path: Path) -> int:
+    try:
+        return path.stat().st_mode
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}).") from error

@@ -1,0 +1,174 @@
+"""A start-up kit of NVFlare as files: whose it is, whom it dials, and what is in force in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from secure_fgl.errors import UsageError
+from secure_fgl.store.files import content
+from secure_fgl.transports.nvflare.kits import CLASSES, NO_STREAMS, RIGHTS
+
+__all__ = ["KitFiles"]
+
+_LIMIT = 1 << 20  # bytes; of each of the kit's files that are read
+_SHARED = "/tmp/nvflare"  # noqa: S108 - where NVFlare puts stores by itself
+_DENIED = ("none", "no")  # as NVFlare spells it
+
+
+@dataclass(frozen=True)
+class KitFiles:
+    """One participant's kit.
+
+    Attributes:
+        folder: of the kit.
+        server: whether it is the server's; else a client's.
+    """
+
+    folder: Path
+    server: bool
+
+    @classmethod
+    def open(cls, folder: str | Path) -> KitFiles:
+        """Look whose kit a folder is; raises UsageError for what is none of a server or site."""
+        place = Path(folder).expanduser().resolve()
+        found = [k for k in ("server", "client") if (place / "startup" / f"fed_{k}.json").is_file()]
+        if len(found) != 1:
+            raise UsageError(
+                f"{place} is no start-up kit of a server or a site of NVFlare.",
+                why="a kit holds startup/fed_server.json or startup/fed_client.json",
+                fix="give the folder that NVFlare's provisioning made for this site",
+            )
+        return cls(place, found == ["server"])
+
+    @cached_property
+    def _settings(self) -> dict[str, Any]:
+        kind = "server" if self.server else "client"
+        document = self._document(f"startup/fed_{kind}.json")
+        try:
+            (named,) = document["servers"]
+            given = named if self.server else document["client"]
+            host, _, port = str(named["service"]["target"]).rpartition(":")
+            files = {n: str(given[n]) for n in ("ssl_cert", "ssl_private_key", "ssl_root_cert")}
+            return {"host": host, "port": int(port), "tls": given["connection_security"], **files}
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(
+                f"{self.folder}/startup/fed_{kind}.json is not as NVFlare 2.9 writes it.",
+                fix="make the kit anew with this version of NVFlare",
+            ) from error
+
+    @property
+    def dialled(self) -> tuple[str, int]:
+        """Name and port of the server."""
+        return self._settings["host"], self._settings["port"]
+
+    @property
+    def mutual(self) -> bool:
+        """Tell whether server and sites show each other certificates."""
+        return bool(self._settings["tls"] == "mtls")
+
+    def startup(self, which: str) -> Path:
+        """Return the file of the certificate, its key or the root, by NVFlare's name for it."""
+        return self.folder / "startup" / self._settings[which]
+
+    def certificate(self, which: str = "ssl_cert") -> x509.Certificate:
+        """Return the kit's own certificate, or its root; raises UsageError."""
+        path = self.startup(which)
+        try:
+            return x509.load_pem_x509_certificate(self._bytes(path))
+        except ValueError as error:
+            raise UsageError(f"{path} is no certificate.", fix="make the kit anew") from error
+
+    @property
+    def site(self) -> str:
+        """The site's name, as its certificate says; raises UsageError."""
+        names = self.certificate().subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        if len(names) != 1:
+            raise UsageError(
+                f"The certificate in {self.folder} names nobody.", fix="make the kit anew"
+            )
+        return str(names[0].value)
+
+    def lacking(self) -> list[str]:
+        """Say what `kits.harden` puts into force and is not in force here; empty if all is.
+
+        Raises:
+            UsageError: a file of the kit cannot be read.
+        """
+        return [*self._open_doors(), *self._open_rights()]
+
+    def _open_doors(self) -> Iterator[str]:
+        if not (self.folder / "local" / "resources.json").is_file():
+            yield "there is no local/resources.json, so NVFlare's own defaults hold"
+            return
+        found = self._document("local/resources.json")
+        if found.get("class_list_enforcement_mode") != "enforce":
+            yield "the list of classes that a job may name is not enforced"
+        if more := sorted({*map(str, found.get("class_allow_list", ()))} - {*CLASSES}):
+            yield f"a job may name other classes than ours, {more[0]} for one"
+        if found.get("allow_log_streaming") is not False:
+            yield "logs of the site may be streamed away"
+        named = {str(c.get("id")) for c in found.get("components", ()) if isinstance(c, dict)}
+        if streams := sorted(named & {*NO_STREAMS}):
+            yield f"the component {streams[0]} is still there"
+        if f'"{_SHARED}' in json.dumps(found):
+            yield f"a store of the server lies under {_SHARED}, which all users share"
+        custom = self.folder / "local" / "custom"
+        if custom.is_dir() and any(custom.iterdir()):
+            yield "local/custom holds code, which NVFlare puts before ours"
+
+    def _open_rights(self) -> Iterator[str]:
+        if not (self.folder / "local" / "authorization.json").is_file():
+            yield "there is no local/authorization.json, so NVFlare's own rights hold"
+            return
+        permissions = self._document("local/authorization.json").get("permissions")
+        if not isinstance(permissions, dict):
+            yield "local/authorization.json lists no permissions"
+            return
+        for role, rights in sorted(permissions.items()):
+            if not isinstance(rights, dict):
+                if rights not in _DENIED:
+                    yield f"the role {role} may do everything"
+                continue
+            for right, who in sorted(rights.items()):
+                if RIGHTS.get(right, "none") == "none" and who not in _DENIED:
+                    yield f"the role {role} has the right {right}"
+
+    def rights(self) -> dict[str, list[str]]:
+        """Return what each role may do here; raises UsageError."""
+        permissions = self._document("local/authorization.json").get("permissions", {})
+        return {
+            role: [right for right, who in rights.items() if who not in _DENIED]
+            for role, rights in permissions.items()
+        }
+
+    def classes(self) -> list[str]:
+        """Return the classes that a job may name; raises UsageError."""
+        return [str(c) for c in self._document("local/resources.json")["class_allow_list"]]
+
+    def _document(self, name: str) -> dict[str, Any]:
+        try:
+            found = json.loads(self._bytes(self.folder / name))
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise UsageError(
+                f"{self.folder / name} is not as NVFlare writes it.", fix="make the kit anew"
+            )
+        return found
+
+    def _bytes(self, path: Path) -> bytes:
+        try:
+            data = content(path, _LIMIT)
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read ({error.strerror}).") from error
+        if data is None:
+            raise UsageError(f"{path} is too large to be a file of a kit.")
+        return data

@@ -1,0 +1,121 @@
+"""What a check looks at, and the line that it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+
+from audits.evidence.steps import NotChecked, Status
+from crypto.errors import CryptoError
+from protocols.errors import SecureFglError
+from protocols.wire.roster import Identity
+from secure_fgl.errors import UsageError
+from secure_fgl.reasons import explain
+from secure_fgl.transports.nvflare.charter import Charter
+from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
+from secure_fgl.transports.nvflare.joining import kept_charter
+from secure_fgl.transports.nvflare.keys.identity_file import load_identity
+from secure_fgl.transports.nvflare.party import PartyKit
+
+__all__ = ["Check", "Line", "NotChecked", "Status", "Subject", "look", "utc"]
+
+
+def utc() -> datetime:
+    """Return the time of this machine (UTC)."""
+    return datetime.now(UTC)
+
+
+@dataclass
+class Subject:
+    """One party at its site; each part is read when a check first asks for it, and once.
+
+    Attributes:
+        party: its folder.
+        kit_folder: the engine's start-up kit, if it was given.
+        now: this machine's time.
+    """
+
+    party: Path
+    kit_folder: Path | None
+    now: datetime
+    _agreed: PartyKit | None = None
+
+    @cached_property
+    def me(self) -> Identity:
+        """The party's keys; raises UsageError."""
+        return load_identity(self.party)
+
+    @cached_property
+    def charter(self) -> Charter:
+        """The charter as it lies there; raises NotChecked where there is none."""
+        found = kept_charter(self.party)
+        if found is None:
+            raise UsageError(
+                f"{self.party} holds no charter.",
+                why="nobody joined one yet",
+                fix="secure-fgl site join PARTY charter.json, with one that all signed",
+            )
+        return found
+
+    def agree(self) -> PartyKit:
+        """Hold keys and charter to each other; raises as `PartyKit.agreed` does."""
+        self._agreed = PartyKit.agreed(self.party, self.me, self.charter)
+        return self._agreed
+
+    @property
+    def agreed(self) -> PartyKit:
+        """What the check of the charter found; raises NotChecked where it found nothing."""
+        if self._agreed is None:
+            raise NotChecked("the charter does not hold")
+        return self._agreed
+
+    @cached_property
+    def kit(self) -> KitFiles:
+        """The start-up kit; raises NotChecked where none was given, UsageError if it is none."""
+        if self.kit_folder is None:
+            raise NotChecked("no kit was given: --kit KIT")
+        return KitFiles.open(self.kit_folder)
+
+
+Check = Callable[[Subject], str]
+"""Returns a sentence; raises NotChecked, or an error that says why not and what to do."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """The outcome of one check.
+
+    Attributes:
+        name: of the check.
+        status: OK, FAIL or NOT CHECKED.
+        said: one sentence.
+        todo: what to do, where something is to be done.
+        error: why it failed.
+    """
+
+    name: str
+    status: Status
+    said: str
+    todo: str = ""
+    error: Exception | None = None
+
+
+def look(name: str, check: Check, subject: Subject) -> Line:
+    """Run one check; whatever it raises becomes its line."""
+    try:
+        return Line(name, Status.OK, check(subject))
+    except NotChecked as missing:
+        return Line(name, Status.NOT_CHECKED, str(missing))
+    except SecureFglError as error:
+        said = (
+            error.what if not error.why else f"{error.what} {error.why[:1].upper()}{error.why[1:]}."
+        )
+        return Line(name, Status.FAIL, said, error.fix, error)
+    except CryptoError as error:
+        what, _, todo = error.diagnostics()
+        return Line(name, Status.FAIL, what, todo, error)
+    except Exception as error:  # its text may hold data
+        return Line(name, Status.FAIL, " ".join(explain(error, again="")), "", error)

@@ -1,0 +1,1 @@
+"""What every charter keeps to, whoever draws it up: held at `draw_up`, `sign` and `check` alike."""

@@ -1,0 +1,115 @@
+"""Which roles are of two organisations, and how many organisations a total rests on.
+
+Two roles are kept apart where the threat model counts on it that they do not work together
+(docs/threat-model.md). Clients of one organisation do: all but one of them are colluders, which a
+policy counts in `colluders`. With as many of them in the policy, every cohort that it lets through
+rests on `minimum_cohort` organisations beside the receiver's, whoever vanishes.
+
+Organisations are what a charter says. That two names are one owner no program knows; names that
+differ in capitals, blanks or signs alone are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+
+from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.roles import Role
+
+__all__ = ["FEWEST", "THREE", "crowded", "same_owner", "too_few"]
+
+FEWEST = 4
+"""Organisations with data, at least, under any policy: each one's own and three others (O10)."""
+
+THREE = (
+    "a total of three is to each of them, less its own part, the total of two (O10, ADR 0062); let "
+    "a fourth holder of data take part with data of its own: not one hospital twice, which counts "
+    "once, and nobody without data, whose part the others know to be nothing"
+)
+"""Why three sites are refused, and what can be done."""
+
+_APART: tuple[tuple[Role, Role, str], ...] = (
+    (
+        Role.AGGREGATOR,
+        Role.KEY_AUTHORITY,
+        "together they open what is compared or weighed, and uploads without masks",
+    ),
+    (Role.AGGREGATOR, Role.WITNESS, "it would check itself, and could have a single upload opened"),
+    (Role.AGGREGATOR, Role.RELAY, "it would know whose every message is"),
+    (Role.AGGREGATOR, Role.MATCHER, "it would know by name who has how much in common with whom"),
+    (Role.AGGREGATOR, Role.TAG_SERVER, "tags are closed by two who are not the aggregator"),
+    (Role.KEY_AUTHORITY, Role.WITNESS, "together they open everything compared or weighed"),
+    (Role.MATCHER, Role.TAG_SERVER, "who compares tags must not make them"),
+    (Role.TAG_SERVER, Role.TAG_SERVER, "with both shares of the key all tags are open"),
+    (Role.WITNESS, Role.WITNESS, "two witnesses of one organisation are one"),
+)
+
+
+def same_owner(organisation: str) -> str:
+    """Return what is the same for two names of one organisation."""
+    return "".join(c for c in organisation.casefold() if c.isalnum())
+
+
+def crowded(
+    organisations: Mapping[str, str], roles: Mapping[str, Role], policy: PrivacyPolicy
+) -> Iterator[str]:
+    """Say which organisation is in two roles that are kept apart, or counts for too many clients.
+
+    Args:
+        organisations: by party name, of every party.
+        roles: by party name.
+        policy: of the run.
+    """
+    owned: dict[str, list[str]] = {}
+    for name in sorted(roles):
+        if roles[name] is not Role.CLIENT:
+            owned.setdefault(same_owner(organisations[name]), []).append(name)
+    for names in owned.values():
+        for one, other in combinations(names, 2):
+            yield from _together(one, other, roles, organisations[one])
+    clients = [name for name, role in roles.items() if role is Role.CLIENT]
+    yield from _counted_twice([organisations[name] for name in clients], policy)
+
+
+def _together(one: str, other: str, roles: Mapping[str, Role], organisation: str) -> Iterator[str]:
+    for first, second, why in _APART:
+        if (roles[one], roles[other]) in ((first, second), (second, first)):
+            yield (
+                f"{one} and {other} are both of {organisation!r}, and {why}: two organisations are "
+                "needed"
+            )
+
+
+def _counted_twice(owners: Sequence[str], policy: PrivacyPolicy) -> Iterator[str]:
+    count = len({*map(same_owner, owners)})
+    more = len(owners) - count
+    wanted = policy.minimum_cohort + 1
+    if count < wanted:
+        said = (
+            f"its {len(owners)} clients are of {_organisations(count)}, of which each counts once"
+        )
+        yield f"{said}, and policy {policy.name!r} wants {wanted} ({THREE})"
+    elif more > policy.colluders:
+        yield (
+            f"its {len(owners)} clients are of {_organisations(count)}, and policy "
+            f"{policy.name!r} lets cohorts of {policy.smallest_cohort} clients through, which may "
+            f"be of {policy.smallest_cohort - more}; clients of one organisation work together: "
+            f"say colluders: {more} in the policy, or let one client of each take part"
+        )
+
+
+def too_few(owners: Iterable[str]) -> str:
+    """Return why so many organisations with data are too few under any policy; empty if not.
+
+    Args:
+        owners: the organisation of each client.
+    """
+    count = len({*map(same_owner, owners)})
+    if count >= FEWEST:
+        return ""
+    return f"{_organisations(count)} with data, and a total is over {FEWEST} at least: {THREE}"
+
+
+def _organisations(count: int) -> str:
+    return "1 organisation" if count == 1 else f"{count} organisations"

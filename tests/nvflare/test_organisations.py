@@ -1,0 +1,263 @@
+"""Two organisations where the threat model counts on two, one version, and never three sites."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from crypto.signing.canonical import canonical
+from protocols.errors import BadEnvelope, EvidenceError
+from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.roles import Role
+from protocols.wire.roster import Roster
+from secure_fgl.errors import UsageError
+from secure_fgl.transports.nvflare import joining, party
+from secure_fgl.transports.nvflare.changes import changes
+from secure_fgl.transports.nvflare.charter import Charter
+from secure_fgl.transports.nvflare.facts import Facts
+from secure_fgl.transports.nvflare.party import PartyKit
+from secure_fgl.transports.nvflare.rules import versions
+from secure_fgl.transports.nvflare.rules.apart import crowded, same_owner, too_few
+from tests.nvflare.stage import Parties, assemble, banks
+from tests.secure_fgl.cli_tools import invoke
+
+CLIENTS = {f"client-{n}": Role.CLIENT for n in range(1, 6)}
+OTHERS = {
+    "aggregator": Role.AGGREGATOR,
+    "key-authority": Role.KEY_AUTHORITY,
+    "witness-1": Role.WITNESS,
+    "witness-2": Role.WITNESS,
+    "relay": Role.RELAY,
+    "matcher": Role.MATCHER,
+    "tag-server-1": Role.TAG_SERVER,
+    "tag-server-2": Role.TAG_SERVER,
+}
+APART = {
+    *(("aggregator", n) for n in OTHERS if n != "aggregator"),
+    ("key-authority", "witness-1"),
+    ("key-authority", "witness-2"),
+    ("matcher", "tag-server-1"),
+    ("matcher", "tag-server-2"),
+    ("tag-server-1", "tag-server-2"),
+    ("witness-1", "witness-2"),
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Parties:
+    return assemble(banks(policy="he"), tmp_path_factory.mktemp("parties"))
+
+
+def owners(names: Mapping[str, Any], **changed: str) -> dict[str, str]:
+    """Return an organisation for each party, all different but for what is changed."""
+    alike = {name.replace("_", "-"): value for name, value in changed.items()}
+    return {name: f"Bank {name}" for name in names} | alike
+
+
+def test_roles_that_must_not_work_together_are_of_two_organisations(made: Parties) -> None:
+    roles, policy = {**CLIENTS, **OTHERS}, made.charter.policy
+    assert [*crowded(owners(roles), roles, policy)] == []
+    for one in OTHERS:
+        for other in OTHERS:
+            if one >= other:
+                continue
+            named = {**owners(roles), one: "Big Bank", other: "BIG  bank."}
+            found = [*crowded(named, roles, policy)]
+            apart = (one, other) in APART or (other, one) in APART
+            assert bool(found) == apart, (one, other)
+            assert all("two organisations are needed" in line for line in found)
+    with_a_client = {**owners(roles), "aggregator": "Big Bank", "client-1": "Big Bank"}
+    assert [*crowded(with_a_client, roles, policy)] == []
+
+
+def test_names_of_one_organisation_are_one() -> None:
+    assert same_owner("Hospital North") == same_owner("hospital-north") != same_owner("Hospital")
+
+
+@pytest.mark.parametrize(
+    ("clients", "alike", "colluders", "said"),
+    [
+        (5, 0, 0, ""),
+        (5, 2, 0, "say colluders: 1"),  # if another vanished, four clients of three
+        (5, 2, 1, ""),
+        (6, 3, 1, "say colluders: 2"),
+        (6, 3, 2, ""),
+        (4, 2, 0, "wants 4"),
+        (5, 3, 2, "wants 4"),
+        (4, 4, 0, "1 organisation,"),
+    ],
+)
+def test_o10_clients_of_one_organisation_count_once(
+    clients: int, alike: int, colluders: int, said: str, made: Parties
+) -> None:
+    roles = {f"client-{n}": Role.CLIENT for n in range(clients)}
+    named = owners(roles) | {f"client-{n}": "Big Bank" for n in range(alike)}
+    policy = made.charter.policy.model_copy(update={"colluders": colluders})
+    found = [*crowded(named, roles, policy)]
+    assert bool(found) == bool(said) and all(said in line for line in found)
+
+
+def test_o10_every_cohort_that_is_let_through_rests_on_enough_organisations(made: Parties) -> None:
+    """Whoever vanishes: the rule is checked against all cohorts that a policy admits."""
+    roles = {f"client-{n}": Role.CLIENT for n in range(7)}
+    for alike in range(2, 7):
+        named = owners(roles) | {f"client-{n}": "Big Bank" for n in range(alike)}
+        for colluders in range(4):
+            policy = made.charter.policy.model_copy(update={"colluders": colluders})
+            fewest = min(
+                len({named[name] for name in cohort})
+                for cohort in combinations(roles, policy.smallest_cohort)
+            )
+            admitted = not [*crowded(named, roles, policy)]
+            assert admitted == (fewest >= policy.minimum_cohort + 1), (alike, colluders)
+
+
+def test_three_organisations_are_too_few_whatever_the_policy_says() -> None:
+    assert not too_few(["a", "b", "c", "d"])
+    for few in (["a", "b", "c"], ["a", "b", "c", "C"], []):
+        assert "a fourth holder of data" in too_few(few)
+        assert "not one hospital twice" in too_few(few)
+    with pytest.raises(ValueError, match="greater than or equal to 3"):
+        PrivacyPolicy.model_validate({"name": "x", "rules": {}, "minimum_cohort": 2})
+
+
+def drawn(made: Parties, organisations: Mapping[str, str]) -> Charter:
+    charter = made.charter
+    return Charter.draw_up(
+        [charter.roster.party(name) for name in charter.sites],
+        charter.sites,
+        plan=charter.plan,
+        policy=charter.policy,
+        config=charter.config,
+        organisations=organisations,
+    )
+
+
+def test_a_charter_with_one_organisation_twice_is_neither_drawn_signed_nor_run(
+    made: Parties,
+) -> None:
+    honest = owners(made.charter.sites)
+    twice = {**honest, "key-authority": honest["aggregator"]}
+    with pytest.raises(UsageError, match="two organisations are needed"):
+        drawn(made, twice)
+    two = {**honest, "client-1": honest["client-2"]}
+    with pytest.raises(UsageError, match="say colluders: 1"):
+        drawn(made, two)
+    for wrong in (twice, two):
+        theirs = replace(drawn(made, honest), organisations=wrong)
+        for place in made.folders.values():
+            with pytest.raises(EvidenceError, match="organisation"):
+                joining.sign(place, theirs)
+            me = party.load_identity(place)
+            theirs = theirs.signed_by(me.party.name, me.signing)
+        with pytest.raises(EvidenceError, match="organisation"):
+            theirs.check()
+
+
+def test_one_key_for_two_parties_is_no_roster(made: Parties) -> None:
+    roster = made.charter.roster
+    one, other = roster.party("aggregator"), roster.party("key-authority")
+    rest = [roster.party(n) for n in made.charter.sites if n not in (one.name, other.name)]
+    for doubled in (replace(other, verify=one.verify), replace(other, seal=one.seal)):
+        with pytest.raises(BadEnvelope, match="same key"):
+            Roster([*rest, one, doubled])
+        document = made.charter.document()
+        document["parties"] = [p.document() for p in (*rest, one, doubled)]
+        with pytest.raises(EvidenceError, match="cannot be read"):
+            Charter.decode(canonical(document))
+
+
+def test_who_announced_an_organisation_takes_no_charter_that_names_none(
+    made: Parties, tmp_path: Path
+) -> None:
+    """Else whoever draws it up leaves all names out, and nothing keeps two roles apart."""
+    parties = assemble(banks(), tmp_path)
+    site, *_ = parties.folders
+    folder = parties.folders[site]
+    me = party.load_identity(folder)
+    joining.sign(folder, parties.charter)  # the control: it announced none
+    (folder / f"{me.party.name}.facts.json").write_bytes(Facts(me.party, "Bank").encode())
+    for act in (joining.sign, joining.keep):
+        with pytest.raises(EvidenceError, match="organisation otherwise"):
+            act(folder, parties.charter)
+
+
+def test_another_version_is_refused_with_both_numbers(
+    made: Parties, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    charter, folder = made.charter, made.folders["site-1"]
+    assert set(charter.versions) == {"secure-fgl", "nvflare"} and charter.versions["secure-fgl"]
+    assert Charter.decode(charter.encode()).versions == charter.versions
+    here = versions.installed()
+    for program, act in (
+        ("secure-fgl", lambda: PartyKit.load(folder)),
+        ("secure-fgl", lambda: joining.sign(folder, charter)),
+        ("nvflare", lambda: PartyKit.load(folder)),
+    ):
+        agreed = charter.versions[program]
+        if not agreed:
+            continue
+        monkeypatch.setattr(versions, "installed", lambda p=program: {**here, p: "9.9.9"})
+        with pytest.raises(UsageError) as caught:
+            act()
+        assert f"{program} {agreed}" in caught.value.what
+        assert f"{program} 9.9.9" in caught.value.what
+        monkeypatch.setattr(versions, "installed", lambda p=program: {**here, p: ""})
+        act()  # what is not installed here is compared where it is
+    monkeypatch.undo()
+    PartyKit.load(folder)
+
+
+@pytest.mark.parametrize("wrong", [{}, {"secure-fgl": "1"}, {"secure-fgl": "\n", "nvflare": "2"}])
+def test_a_charter_says_of_which_versions_it_is(wrong: dict[str, str], made: Parties) -> None:
+    theirs = replace(made.charter, versions=wrong)
+    with pytest.raises(EvidenceError, match="version"):
+        joining.sign(made.folders["site-1"], theirs)
+    moved = replace(made.charter, versions={**made.charter.versions, "secure-fgl": "8.8"})
+    assert moved.signed != made.charter.signed  # they are under the signatures
+    assert any(line.startswith("version secure-fgl") for line in changes(made.charter, moved))
+
+
+def test_three_sites_are_refused_at_once_with_what_can_be_done(tmp_path: Path) -> None:
+    started = invoke("init", tmp_path / "pilot", "--pilot")
+    assert started.exit_code == 0 and "a fourth holder of data" in " ".join(started.stderr.split())
+    consortium = tmp_path / "pilot" / "consortium.yaml"
+    config = tmp_path / "pilot" / "config.yaml"
+    listed = consortium.read_text()
+    three, twice = tmp_path / "three.yaml", tmp_path / "twice.yaml"
+    three.write_text(re.sub(r".*hospital-west.*\n", "", listed))
+    twice.write_text(listed.replace("Hospital West", "hospital south"))
+
+    def new(folder: str, name: str, whose: str, role: str, file: Path) -> Result:
+        given = ("--name", name, "--organisation", whose, "--role", role)
+        return invoke("site", "new", tmp_path / folder, *given, "--consortium", file)
+
+    for file in (three, twice):
+        refused = new("north", "hospital-north", "Hospital North", "client", file)
+        assert refused.exit_code == 2 and not (tmp_path / "north").exists()
+        assert "3 organisations with data" in refused.stderr
+        assert "a fourth holder of data" in " ".join(refused.stderr.split())
+    stranger = new("north", "hospital-north", "Hospital Nord", "client", consortium)
+    assert stranger.exit_code == 2 and "lists no party" in " ".join(stranger.stderr.split())
+    facts = []
+    for name in ("hospital-north", "hospital-east", "hospital-south"):
+        made = new(name, name, name.replace("-", " ").title(), "client", consortium)
+        assert made.exit_code == 0 and "a fourth holder" in " ".join(made.stderr.split())
+        facts.append(tmp_path / name / f"{name}.facts.json")
+    for name, whose in (("key-authority", "Notary"), ("aggregator", "Coordinating Office")):
+        made = new(name, name, whose, name.replace("-", "_"), consortium)
+        assert made.exit_code == 0 and "a fourth holder" not in made.stderr
+        facts.append(tmp_path / name / f"{name}.facts.json")
+    config.write_text(config.read_text().replace(", hospital-west]", "]"))
+    refused = invoke(
+        "charter", "draw", config, *facts, "--server", "fl.example.org", "--out", tmp_path / "c"
+    )
+    assert refused.exit_code == 2 and not (tmp_path / "c").exists()
+    assert "a fourth holder of data" in " ".join(refused.stderr.split())
