@@ -5,9 +5,11 @@ from __future__ import annotations
 import typer
 
 from secure_fgl.cli._shared.verb import EXAMPLE
+from secure_fgl.cli.forget import forget
 from secure_fgl.cli.hand_over import hand_over
 from secure_fgl.cli.join import join
 from secure_fgl.cli.new import new
+from secure_fgl.cli.site_model import site_model
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -15,6 +17,8 @@ app = typer.Typer(
     epilog=EXAMPLE["site"],
 )
 
+app.command("forget", epilog=EXAMPLE["forget"])(forget)
 app.command("hand-over", epilog=EXAMPLE["hand-over"])(hand_over)
 app.command("new", epilog=EXAMPLE["new"])(new)
+app.command("model", epilog=EXAMPLE["site-model"])(site_model)
 app.command("join", epilog=EXAMPLE["join"])(join)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace as with_
 from pathlib import Path
@@ -14,7 +13,7 @@ from secure_fgl import _floors
 from secure_fgl.errors import UsageError
 from secure_fgl.store.captures import found, sweep
 from secure_fgl.store.files import FILE_LIMIT, Folder, is_temporary, replace
-from secure_fgl.store.sides.party_side import charter_of, side_of, weights_of
+from secure_fgl.store.sides.party_side import charter_of, locked_models, run_of, side_of, weights_of
 
 if TYPE_CHECKING:
     import torch
@@ -33,17 +32,6 @@ ENDINGS = {"ledger": ".jsonl", "heads": ".checkpoint", "checkpoints": ".npz"}
 VIEW_LIMIT = 2 * FILE_LIMIT  # bytes of a run folder that an audit keeps in memory
 
 
-def _run_of(roster: bytes) -> str:
-    try:
-        return str(json.loads(roster)["run"])
-    except (KeyError, RecursionError, TypeError, ValueError):
-        raise UsageError(
-            "The run's roster cannot be read.",
-            why="roster.json is missing, or was cut or changed",
-            fix="take the run folder as the run left it",
-        ) from None
-
-
 class Run:
     """A finished run, read from its folder.
 
@@ -59,6 +47,8 @@ class Run:
         self.path, self.party = side_of(Path(path))
         self.folder = Folder(self.path)
         sweep()  # whoever looks at a run ends captures whose days are over
+        if self.party is not None:
+            sweep(self.party / "keys" / "captures")
         if not self.folder.holds("plan.json"):
             raise UsageError(
                 f"{self.path} is not a run folder: it holds no plan.json.",
@@ -133,6 +123,8 @@ class Run:
             strays=tuple(folder for folder, end in ENDINGS.items() if self._strays(folder, end)),
             budgets=all_of("budgets", ".checkpoint"),
             captured=lambda: found(self.folder),
+            forgotten=all_of("forgotten", ".jsonl"),
+            models=lambda: locked_models(self.folder),
             held_heads=heads,
             expected_plan=expect_plan,
         )
@@ -143,14 +135,17 @@ class Run:
         others = [name for name in files if not name.endswith(ending) and not is_temporary(name)]
         return bool(others or self.folder.folders(folder))
 
-    def trained(self, site: str | None = None, *, folder: bool = False) -> TrainedModel:
+    def trained(
+        self, site: str | None = None, *, folder: bool = False, last: bool = False
+    ) -> TrainedModel:
         """Return a model with what its users must know; see :meth:`model`.
 
         With `folder` the name can only be that of a site's folder, not of a client in the plan.
+        With `last` the shared model is the one after the last round, not the best one.
         """
         from secure_fgl.store import site_models, trained_model  # torch: most commands need none
 
-        name, checkpoint = self._checkpoint()
+        name, checkpoint = self._checkpoint(last=last)
         if site is None:
             models = self.client_models
             found = trained_model.shared(
@@ -169,27 +164,28 @@ class Run:
 
         return site_models.of_site(self.client_models, site, self._checkpoint()[1], folder=folder)
 
-    def _checkpoint(self) -> tuple[str, bytes]:
+    def _checkpoint(self, *, last: bool = False) -> tuple[str, bytes]:
         """Return name and bytes of the shared model's file, empty if there is none."""
-        name = "best" if self.folder.holds("checkpoints/best.npz") else "final"
+        name = "best" if not last and self.folder.holds("checkpoints/best.npz") else "final"
         return name, self.folder.read(f"checkpoints/{name}.npz")
 
     @property
     def name(self) -> str:
         """The run's name, as its roster says."""
-        return _run_of(self.folder.read("roster.json"))
+        return run_of(self.folder.read("roster.json"))
+
+    @property
+    def keys(self) -> Path | None:
+        """Where one party's own keys lie, beside its side; None: in the user's folder."""
+        beside = self.path.resolve().parent
+        return beside / "keys" if (beside / "identity.json").is_file() else None
 
     @property
     def client_models(self) -> ClientModels:
-        """Clients' own models; they open where their keys are.
-
-        In the folder of one party of a run over NVFlare the keys lie beside its side of the run.
-        """
+        """Clients' own models; they open where their keys are, see `keys`."""
         from secure_fgl.store.client_models import ClientModels
 
-        beside = self.path.resolve().parent
-        own = beside / "keys" if (beside / "identity.json").is_file() else None
-        return ClientModels(self.name, self.path, own)
+        return ClientModels(self.name, self.path, self.keys)
 
     def model(self, site: str | None = None) -> torch.nn.Module:
         """Return a model as a module to use outside: of PyTorch Geometric's layers, or of ratings.

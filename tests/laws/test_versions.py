@@ -139,12 +139,14 @@ WRITTEN = {
     "audits/bundle/hand_over.py",
     "audits/bundle/keys.py",
     "audits/bundle/manifest.py",
+    "audits/checks/parties/forgotten.py",
     "audits/exporters/sarif.py",  # SARIF has a version of its own
     "audits/report/models.py",
     "audits/findings/snapshot.py",
     "audits/findings/waivers.py",
     "protocols/evidence/ledger.py",
     "protocols/plan/plan.py",
+    "secure_fgl/predicting/model_file.py",
     "secure_fgl/store/budget_lines.py",
     "secure_fgl/store/bundles.py",  # CycloneDX has a version of its own
 }
