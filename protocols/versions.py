@@ -15,6 +15,7 @@ anything else; it lies under the signature, chain or lock of what it numbers, wh
     client model   the byte after ``SFGM``, likewise
     forgotten      ``version`` of each line; under its signature
     model file     ``version`` of the description in it
+    release waiver ``version`` of the JSON object; under its signature
     report, attacks, waivers, baseline     ``schema_version`` or ``version`` of the JSON object
     budget         ``version`` of the first line; in every head after it
 
@@ -45,6 +46,7 @@ __all__ = [
     "LEDGER",
     "MODEL_FILE",
     "PLAN",
+    "RELEASE_WAIVER",
     "REPORT",
     "STATE",
     "WAIVERS",
@@ -129,6 +131,7 @@ ATTACKS = Format("list of attacks", 1, "run secure-fgl audit attack on the run a
 WAIVERS = Format("list of waivers", 1, "give the waivers to audit report again")
 BASELINE = Format("baseline", 1, "give the baseline to audit report again")
 HAND_OVER = Format("hand-over", 2, "gather it with the program that made it, or ask for another")
+RELEASE_WAIVER = Format("waiver of a release", 1, "sign it again with this program")
 FORGOTTEN = Format("note of what was destroyed", 1, _AUDIT)
 BUDGET = Format("budget", 1, "use the program that wrote it; removing it forgets what was spent")
 FORMATS = (
@@ -147,4 +150,5 @@ FORMATS = (
     BUDGET,
     HAND_OVER,
     FORGOTTEN,
+    RELEASE_WAIVER,
 )

@@ -23,6 +23,7 @@ from protocols.policy.guard import Guard, find
 from protocols.policy.guards import AnyGuard, UnsafeClear
 from protocols.policy.own_noise import bare_objection, check_one_target, check_records
 from protocols.policy.presets import FACTS
+from protocols.policy.release import Release
 from protocols.privacy.training import Training
 from protocols.strict import Strict, nearest, not_yaml, problems, read_yaml
 
@@ -58,6 +59,8 @@ class PrivacyPolicy(Strict):
         models: ``recomputed``: where a form lets them, clients compute each model themselves, from
             totals that nobody but they could have made; ``as_sent``: they take what they are sent.
             The plan says for each Ask what holds.
+        release: which attacks must be answered, or accepted by every client under its signature,
+            before a model is taken out of a run's folder; None: none.
     """
 
     name: str = Field(min_length=1, max_length=40, pattern=r"^[a-z0-9_-]+$")
@@ -73,6 +76,7 @@ class PrivacyPolicy(Strict):
     holders: int = Field(default=1, ge=1, le=10_000, strict=True)
     messages: tuple[str, ...] | None = None
     models: Literal["recomputed", "as_sent"] = "recomputed"
+    release: Release | None = None
 
     @model_validator(mode="after")
     def _chains_are_complete(self) -> PrivacyPolicy:
@@ -148,14 +152,16 @@ class PrivacyPolicy(Strict):
     def document(self) -> dict[str, Any]:
         """Return the policy as plain data, in a stable order.
 
-        Where cohorts may change at will, or topologies are checked, nothing is said of it: such a
-        policy has the digest that it had before it could say so.
+        Where cohorts may change at will, topologies are checked, or no model is held back, nothing
+        is said of it: such a policy has the digest that it had before it could say so.
         """
         found = self.model_dump(mode="json")
         if self.cohort_changes == "any":
             del found["cohort_changes"]
         if self.topology_floor == "checked":
             del found["topology_floor"]
+        if self.release is None:
+            del found["release"]
         return found
 
     @property

@@ -10,6 +10,7 @@ from secure_fgl.cli.hand_over import hand_over
 from secure_fgl.cli.join import join
 from secure_fgl.cli.new import new
 from secure_fgl.cli.site_model import site_model
+from secure_fgl.cli.waive import waive
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -22,3 +23,4 @@ app.command("hand-over", epilog=EXAMPLE["hand-over"])(hand_over)
 app.command("new", epilog=EXAMPLE["new"])(new)
 app.command("model", epilog=EXAMPLE["site-model"])(site_model)
 app.command("join", epilog=EXAMPLE["join"])(join)
+app.command("waive", epilog=EXAMPLE["waive"])(waive)

@@ -30,6 +30,10 @@ def site_model(
     which: Annotated[
         Which, typer.Option(help="The best one on validation, or the one after the last round.")
     ] = Which.best,
+    audited: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="The gathered run that attacks were run on."),
+    ] = None,
     format: FormatOption = Format.table,
 ) -> int:
     """Write the model that a client was given or trained, or that the aggregator added up.
@@ -40,6 +44,9 @@ def site_model(
 
     A model tells something of the records that trained it: see
     secure-fgl audit attack.
+
+    Where the policy says release: requires, each of its attacks must be answered
+    in the run (--audited), or waived by every client (secure-fgl site waive).
 
     Exits 2 for a party that has no model (key authority, witness, ...) or where
     the policy holds it back, 5 if the evidence is broken.
@@ -55,7 +62,7 @@ def site_model(
             why="a .pt file is a pickle, which runs code when it is opened",
             fix="name a file like model.npz",
         )
-    trained = own_model(party, run=run, last=which is Which.final)
+    trained = own_model(party, run=run, last=which is Which.final, audited=audited)
     path = write_model(trained, out)
     facts: dict[str, Any] = {"file": str(path)}
     facts |= {name: trained.facts.get(name) for name in ("run", "client", "weights_sha256")}

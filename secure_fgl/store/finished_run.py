@@ -135,17 +135,16 @@ class Run:
         others = [name for name in files if not name.endswith(ending) and not is_temporary(name)]
         return bool(others or self.folder.folders(folder))
 
-    def trained(
-        self, site: str | None = None, *, folder: bool = False, last: bool = False
-    ) -> TrainedModel:
+    def trained(self, site: str | None = None, *, folder: bool = False) -> TrainedModel:
         """Return a model with what its users must know; see :meth:`model`.
 
         With `folder` the name can only be that of a site's folder, not of a client in the plan.
-        With `last` the shared model is the one after the last round, not the best one.
         """
         from secure_fgl.store import site_models, trained_model  # torch: most commands need none
+        from secure_fgl.store.sides.release import check_released
 
-        name, checkpoint = self._checkpoint(last=last)
+        check_released(self)
+        name, checkpoint = self._checkpoint()
         if site is None:
             models = self.client_models
             found = trained_model.shared(
@@ -164,9 +163,9 @@ class Run:
 
         return site_models.of_site(self.client_models, site, self._checkpoint()[1], folder=folder)
 
-    def _checkpoint(self, *, last: bool = False) -> tuple[str, bytes]:
+    def _checkpoint(self) -> tuple[str, bytes]:
         """Return name and bytes of the shared model's file, empty if there is none."""
-        name = "best" if not last and self.folder.holds("checkpoints/best.npz") else "final"
+        name = "best" if self.folder.holds("checkpoints/best.npz") else "final"
         return name, self.folder.read(f"checkpoints/{name}.npz")
 
     @property
@@ -200,7 +199,7 @@ class Run:
 
         Raises:
             EvidenceError: of the shared model: the evidence is broken.
-            UsageError: there is no such model, or it does not open here.
+            UsageError: there is no such model, it does not open here, or the policy holds it back.
         """
         return self.trained(site).module
 

@@ -24,11 +24,11 @@ from audits.checks.bundle import verify_bundle
 from audits.checks.parties.forgotten import read_notes
 from audits.evidence.run_files import read_plan
 from audits.evidence.verify import verify
+from audits.findings.release import read_waiver
 from audits.findings.snapshot import excerpt, read_snapshot
 from audits.findings.waivers import read_kept
 from crypto.rest import new_key
 from crypto.signing.canonical import canonical
-from crypto.signing.signatures import SigningKey
 from protocols.errors import EvidenceError, OtherVersion, SecureFglError
 from protocols.evidence.ledger import read_lines
 from protocols.sessions.store.locked import LockedStateStore
@@ -45,6 +45,7 @@ from protocols.versions import (
     LEDGER,
     MODEL_FILE,
     PLAN,
+    RELEASE_WAIVER,
     REPORT,
     STATE,
     WAIVERS,
@@ -354,10 +355,13 @@ WAYS: dict[Format, dict[str, Way]] = {
     FORGOTTEN: {
         "a note": lambda n, s, w: said(
             lambda: read_notes(
-                b'{"version":%d}\n' % n, SigningKey.generate().verify, run="", party=""
+                b'{"version":%d}\n' % n, TOY.identities[CLIENT].party.verify, run="", party=""
             ),
             5,
         ),
+    },
+    RELEASE_WAIVER: {
+        "a waiver": lambda n, s, w: said(lambda: read_waiver(b'{"version":%d}' % n), 5),
     },
     MODEL_FILE: {
         "a model's file": model_file,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ import numpy as np
 import pytest
 
 from audits.evidence.steps import Status, Step
+from protocols.errors import EvidenceError
 from protocols.evidence.ledger import read_lines
+from protocols.policy.policy import PrivacyPolicy
+from protocols.policy.release import Release
 from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl import load_model
@@ -23,16 +27,23 @@ from secure_fgl.predicting.model_file import model_bytes
 from secure_fgl.run.model_digest import npz_bytes
 from secure_fgl.store.files import Folder
 from secure_fgl.store.finished_run import Run
+from secure_fgl.store.sides import release
 from secure_fgl.store.sides.forgetting import forget
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
 from secure_fgl.store.sides.own_model import own_model
+from secure_fgl.store.sides.release import HeldBack
 from secure_fgl.transports.nvflare.party import load_identity
 from secure_fgl.transports.nvflare.party_process import PartyProcess, conduct, open_process
 from tests import forked
+from tests.audits.attack_tools import LEAK, attacked, row
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
 from tests.secure_fgl.cli_tools import invoke
 
 CONFIG = banks(policy="he", rounds=2).model_copy(update={"seed": 6})
+HELD = PrivacyPolicy.preset("he").model_copy(
+    update={"name": "held", "release": Release(requires=("A10", "A05"))}
+)
+ATTACKS = HELD.release.requires if HELD.release is not None else ()
 pytestmark = pytest.mark.usefixtures("_state")
 
 
@@ -57,14 +68,37 @@ def play(parties: Parties) -> None:
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Parties:
-    """A run whose first round is better than its second."""
+    """A run whose first round is better than its second; every client waived what holds it back."""
     base = tmp_path_factory.mktemp("models")
+    (base / "policy.yaml").write_text(json.dumps(HELD.document()))
+    config = CONFIG.model_copy(update={"policy": str(base / "policy.yaml")})
     with pytest.MonkeyPatch.context() as patch:
         forked.use(patch)
         patch.setenv("SECURE_FGL_STATE", str(base / "keys"))
-        parties = assemble(CONFIG, base)
+        parties = assemble(config, base)
         play(parties)
+    signed = [
+        waived(folder(parties, name), attack)
+        for name in parties.charter.plan.clients
+        for attack in ATTACKS
+    ]
+    for place in parties.folders.values():
+        for file in signed:
+            if file.parent.parent != place:
+                (place / "waivers").mkdir(exist_ok=True)
+                shutil.copy(file, place / "waivers")
     return parties
+
+
+def waived(place: Path, attack: str, until: str | None = None) -> Path:
+    """Let a client sign its waiver for an attack."""
+    last = until or (date.today() + timedelta(days=30)).isoformat()
+    said = invoke(
+        "site", "waive", place, "--attack", attack, "--owner", "M. Bloch", "--until", last,
+        "--reason", "nobody is asked about members", "--format", "json",
+    )  # fmt: skip
+    assert said.exit_code == 0, said.stderr
+    return Path(json.loads(said.stdout)["file"])
 
 
 @pytest.fixture
@@ -287,3 +321,66 @@ def test_a_run_that_is_not_over_keeps_its_captures_unless_it_is_given_up(
     assert Run(place).verify().verdict == "own side holds, unsigned"
     said = invoke("site", "forget", place)
     assert said.exit_code == 2 and "--captures" in said.stderr
+
+
+# --- what a policy holds back -------------------------------------------------------------------
+
+
+def test_a_model_is_held_back_until_every_client_signed(played: Parties, tmp_path: Path) -> None:
+    place = copied(played, "client-1", tmp_path)
+    assert own_model(place).facts["client"] == "client-1"  # the control: all waivers lie there
+    other = place / "waivers" / "A05.client-3.json"
+    whole = other.read_bytes()
+    for spoilt, code, text in (
+        (None, 2, "A05 is NOT_TESTED, and no waiver is signed by client-3"),
+        (whole.replace(b"client-3", b"client-2"), 5, "not signed by client-2"),
+        (whole.replace(b"M. Bloch", b"N. Bloch"), 5, "not signed by client-3"),
+        (b"{}", 5, "states no format version"),
+    ):
+        other.unlink()
+        if spoilt is not None:
+            other.write_bytes(spoilt)
+        said = invoke("site", "model", place, "--out", tmp_path / "held.npz")
+        assert said.exit_code == code and text in " ".join(said.stderr.split()), said.stderr
+        assert not (tmp_path / "held.npz").exists()
+        with pytest.raises((HeldBack, EvidenceError)):
+            Run(place).model("client-1")
+        other.write_bytes(whole)
+    with pytest.raises(HeldBack, match="accepted"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(release, "today", lambda: date.today() + timedelta(days=31))
+        own_model(place)
+    office = folder(played, AGGREGATOR_NAME)
+    for wrong, text in ((office, "holds no data"), (place, "does not hold models back for A04")):
+        attack = "A04" if wrong is place else "A05"
+        told = invoke(
+            "site", "waive", wrong, "--attack", attack, "--owner", "M", "--until", "2099-01-01",
+            "--reason", "r",
+        )  # fmt: skip
+        assert told.exit_code == 2 and text in " ".join(told.stderr.split())
+
+
+def test_an_answered_attack_takes_the_place_of_waivers(played: Parties, tmp_path: Path) -> None:
+    """Attacks run where all sides are; a verdict on other ledgers, or a FAIL, is no answer."""
+    handed = [write_hand_over(f, tmp_path / f"{f.name}.zip")[0] for f in played.folders.values()]
+    gather_files(handed, tmp_path / "whole")
+    view = Run(tmp_path / "whole").view()
+    place = copied(played, "client-1", tmp_path)
+    for file in (place / "waivers").glob("A05.*"):
+        file.unlink()
+    out = tmp_path / "m.npz"
+    for found, code in (
+        (attacked(view, row(**LEAK)), 2),
+        (attacked(view, row(), heads_digest="ab" * 32), 2),
+        (attacked(view, row()), 0),
+    ):
+        (tmp_path / "whole" / "attacks.json").write_bytes(found.attacks_text)
+        said = invoke("site", "model", place, "--audited", tmp_path / "whole", "--out", out)
+        assert said.exit_code == code, said.stderr
+        assert out.exists() == (code == 0)
+    ledger = tmp_path / "whole" / "ledger" / "client-2.jsonl"
+    ledger.write_bytes(ledger.read_bytes()[:-2])
+    out.unlink()
+    said = invoke("site", "model", place, "--audited", tmp_path / "whole", "--out", out)
+    assert said.exit_code == 5 and not out.exists()
+    with pytest.raises(HeldBack):
+        own_model(place)

@@ -101,6 +101,10 @@ EXAMPLE = {
         "secure-fgl site forget /srv/party --captures",
         "secure-fgl site forget /srv/party --all",
     ),
+    "waive": example(
+        "secure-fgl site waive /srv/party --attack A05 --owner 'M. Bloch' "
+        "--reason 'members are public' --until 2027-03-31"
+    ),
     "account": example(
         "secure-fgl audit account runs/first",
         "secure-fgl audit account runs/first --format json",

@@ -6,6 +6,7 @@ all clients share. Nobody else has one: the key authority, witnesses and relays 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from secure_fgl.errors import UsageError
 from secure_fgl.store.client_models import ClientModels, NoSuchModel, Origin
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.party_side import check_name
+from secure_fgl.store.sides.release import check_released
 
 if TYPE_CHECKING:
     from protocols.sessions.engine import Session
@@ -54,20 +56,26 @@ def keep_own(
     return None
 
 
-def own_model(party: str | Path, *, run: str | None = None, last: bool = False) -> TrainedModel:
+def own_model(
+    party: str | Path,
+    *,
+    run: str | None = None,
+    last: bool = False,
+    audited: str | Path | None = None,
+) -> TrainedModel:
     """Return the model of one party's side, once that side's evidence was verified.
 
     Args:
         party: the party's folder.
         run: the name that the run must have; None: any.
         last: the model after the last round, in place of the best one on validation.
+        audited: the gathered run that attacks were run on, where the policy asks for any.
 
     Raises:
-        UsageError: it is no party's folder, or the party has no model; why is said.
+        UsageError: it is no party's folder, the party has no model, or the policy holds it back;
+            why is said.
         EvidenceError: at the first step of ``audit verify`` that failed, but the report's own.
     """
-    from secure_fgl.store import trained_model
-
     found = Run(party)
     if found.party is None:
         raise UsageError(
@@ -87,8 +95,25 @@ def own_model(party: str | Path, *, run: str | None = None, last: bool = False) 
             fix="ask a client for its own model, or the aggregator for the shared one",
         )
     _check(view)
-    if role is Role.AGGREGATOR:
-        return found.trained(last=last)
+    check_released(found, Run(audited) if audited is not None else None)
+    take = _shared if role is Role.AGGREGATOR else _own
+    made = take(found, view, last=last)
+    return replace(made, facts={**made.facts, "run": found.name})
+
+
+def _shared(found: Run, view: RunView, *, last: bool) -> TrainedModel:
+    from secure_fgl.store import trained_model
+
+    name = "best" if not last and found.folder.holds("checkpoints/best.npz") else "final"
+    checkpoint = found.folder.read(f"checkpoints/{name}.npz")
+    # What all signed; the step "approvals" has read it by now.
+    agreed = json.loads(view.charter_text)["spec"]
+    return trained_model.shared(view, name, checkpoint, lambda: agreed)
+
+
+def _own(found: Run, view: RunView, *, last: bool) -> TrainedModel:
+    from secure_fgl.store import trained_model
+
     models = found.client_models
     if not models.clients():
         raise NoSuchModel(
@@ -96,9 +121,7 @@ def own_model(party: str | Path, *, run: str | None = None, last: bool = False) 
             why=_why_none(view),
             fix="export it where the run is over, before it is forgotten",
         )
-    opened = models.open(view.side, last=last)
-    made = trained_model.of_client(opened)
-    return replace(made, facts={**made.facts, "run": found.name})
+    return trained_model.of_client(models.open(view.side, last=last))
 
 
 def _why_none(view: RunView) -> str:
