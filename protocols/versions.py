@@ -14,6 +14,9 @@ anything else; it lies under the signature, chain or lock of what it numbers, wh
     kept state     the byte after ``SFGS`` before every journal; in what the lock is bound to
     capture        the byte after ``SFGC``, likewise
     client model   the byte after ``SFGM``, likewise
+    forgotten      ``version`` of each line; under its signature
+    model file     ``version`` of the description in it
+    release waiver ``version`` of the JSON object; under its signature
     report, attacks, waivers, baseline     ``schema_version`` or ``version`` of the JSON object
     budget         ``version`` of the first line; in every head after it
 
@@ -38,11 +41,14 @@ __all__ = [
     "CAPTURE",
     "CLIENT_MODEL",
     "ENVELOPE",
+    "FORGOTTEN",
     "FORMATS",
     "HAND_OVER",
     "IDENTITY",
     "LEDGER",
+    "MODEL_FILE",
     "PLAN",
+    "RELEASE_WAIVER",
     "REPORT",
     "STATE",
     "WAIVERS",
@@ -112,7 +118,7 @@ ENVELOPE = Format("envelope", 3, "let all parties of a run use one version", mar
 PLAN = Format(
     "plan", 9, "make a plan with this program before a run; audit with the program that made a run"
 )
-LEDGER = Format("ledger", 7, _AUDIT)
+LEDGER = Format("ledger", 8, _AUDIT)
 BUNDLE = Format("bundle", 3, "check it with the program that made it, or ask for a new bundle")
 STATE = Format(
     "kept state", 11, "resume with the program that the run began with, or start it again", b"SFGS"
@@ -121,14 +127,17 @@ CAPTURE = Format("capture", 3, _AUDIT, mark=b"SFGC")
 CLIENT_MODEL = Format(
     "client model", 1, "take the model out with the program that made the run", mark=b"SFGM"
 )
+MODEL_FILE = Format("model file", 1, "write it again with this program, or open it with that one")
 REPORT = Format("report", 6, "make the report again with this program", oldest=1)
 ATTACKS = Format("list of attacks", 1, "run secure-fgl audit attack on the run again")
 WAIVERS = Format("list of waivers", 1, "give the waivers to audit report again")
 BASELINE = Format("baseline", 1, "give the baseline to audit report again")
-HAND_OVER = Format("hand-over", 1, "gather it with the program that made it, or ask for another")
+HAND_OVER = Format("hand-over", 2, "gather it with the program that made it, or ask for another")
 IDENTITY = Format(
     "locked identity", 1, "open it with the program that made it, or make new keys with site new"
 )
+RELEASE_WAIVER = Format("waiver of a release", 1, "sign it again with this program")
+FORGOTTEN = Format("note of what was destroyed", 1, _AUDIT)
 BUDGET = Format("budget", 1, "use the program that wrote it; removing it forgets what was spent")
 FORMATS = (
     ENVELOPE,
@@ -138,6 +147,7 @@ FORMATS = (
     STATE,
     CAPTURE,
     CLIENT_MODEL,
+    MODEL_FILE,
     REPORT,
     ATTACKS,
     WAIVERS,
@@ -145,4 +155,6 @@ FORMATS = (
     BUDGET,
     HAND_OVER,
     IDENTITY,
+    FORGOTTEN,
+    RELEASE_WAIVER,
 )

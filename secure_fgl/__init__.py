@@ -20,9 +20,19 @@ if TYPE_CHECKING:
     from secure_fgl.config import Config
     from secure_fgl.data import Graph, load_dataset
     from secure_fgl.federation import Federation
+    from secure_fgl.predicting.model_file import load_model
     from secure_fgl.store.finished_run import Run
 
-__all__ = ["Config", "Federation", "Graph", "Plan", "PrivacyPolicy", "Run", "load_dataset"]
+__all__ = [
+    "Config",
+    "Federation",
+    "Graph",
+    "Plan",
+    "PrivacyPolicy",
+    "Run",
+    "load_dataset",
+    "load_model",
+]
 try:
     __version__ = metadata.version("secure-fgl")
 except metadata.PackageNotFoundError:  # imported from a checkout that is not installed
@@ -51,6 +61,10 @@ def __getattr__(name: str) -> Any:
         from secure_fgl.store.finished_run import Run
 
         return Run
+    if name == "load_model":
+        from secure_fgl.predicting.model_file import load_model
+
+        return load_model
     if name in ("Graph", "load_dataset"):
         from secure_fgl import data
 

@@ -267,10 +267,10 @@ class Federation:
             Refused: a client refused; its reason stays in its ledger.
             LedgerError: a ledger could not be written; nothing of that exchange was sent.
         """
+        from secure_fgl.run import plan_approvals
         from secure_fgl.run.driver import one_thread_and_deterministic
         from secure_fgl.run.faults import drops
         from secure_fgl.run.resuming import check_same
-        from secure_fgl.store import plan_approvals
         from secure_fgl.store.run_folder import RunFolder
 
         self.plugins.unchanged()

@@ -10,7 +10,7 @@ from algorithms.tasks import Task
 from algorithms.tasks.client_model import ClientModel, predictions
 from algorithms.tasks.site import Site
 
-__all__ = ["about_site", "heed", "keep_best", "kept_model", "tell"]
+__all__ = ["about_site", "heed", "keep_best", "kept_model", "last_model", "tell"]
 
 
 def heed(site: Site, best: int) -> None:
@@ -54,6 +54,17 @@ def kept_model(site: Site) -> tuple[ClientModel, int, int] | None:
         return None
     number, model = kept
     return ClientModel(*model), number, memory.get("best", 0)
+
+
+def last_model(site: Site) -> tuple[ClientModel, int, int] | None:
+    """Return the model that was scored last, as `kept_model` returns the one that is kept.
+
+    None where nothing is scored: of unscored models only the best one is remembered.
+    """
+    if (scored := site.memory.get("scored")) is None:
+        return None
+    number, model = scored
+    return ClientModel(*model), number, site.memory.get("best", 0)
 
 
 def about_site(site: Site) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@
     charter.json  plan.json  policy.json  roster.json  config.yaml    what all parties agreed on
     ledger/<party>.jsonl  heads/<party>.checkpoint                    its own record, receipts in it
     budgets/<party>[.<unit>].checkpoint                               a client's budgets, cosigned
+    forgotten/<party>.jsonl                                           its notes of what it destroyed
     result.json  metrics.jsonl  checkpoints.json                      the aggregator's alone
 
 Nothing else goes in: no key, no kept state, no captured payload, no model but its digest, and no
@@ -91,6 +92,8 @@ def hand_over(view: RunView) -> bytes:
     files[f"ledger/{party}.jsonl"] = bare.ledgers.get(party, b"")
     if note := bare.checkpoints.get(party):
         files[f"heads/{party}.checkpoint"] = note.encode()
+    if said := bare.forgotten.get(party):
+        files[f"forgotten/{party}.jsonl"] = said
     notes = {name for name in _notes(party) if name in bare.budgets}
     files |= {f"budgets/{name}.checkpoint": bare.budgets[name] for name in notes}
     if roster.roster.party(party).role is Role.AGGREGATOR:
@@ -147,7 +150,9 @@ def _of_its_party(
     if not isinstance(party, str) or party not in roles or found["run"] != roster.run:
         fail(STEP, "it is of nobody on its roster, or of another run")
     ledger, head = f"ledger/{party}.jsonl", f"heads/{party}.checkpoint"
-    more = {head} | (set(_RESULT) if roles[party] == Role.AGGREGATOR else set())
+    more = {head, f"forgotten/{party}.jsonl"} | (
+        set(_RESULT) if roles[party] == Role.AGGREGATOR else set()
+    )
     more |= {f"budgets/{name}.checkpoint" for name in _notes(party) if roles[party] == Role.CLIENT}
     if not {*DOCUMENTS, ledger} <= set(files):
         fail(STEP, "a document of the run, or the party's ledger, is missing")
@@ -207,14 +212,18 @@ def _one_story(one: tuple[str, Side], other: tuple[str, Side]) -> tuple[str, Sid
     A party may hand over once more after it came back: its ledger then goes on from where it was.
     """
     party, ledger = one[1].party, f"ledger/{one[1].party}.jsonl"
-    early, late = sorted((one, other), key=lambda found: len(found[1].files[ledger]))
-    if dict(early[1].files) == dict(late[1].files):
-        return one
+    note = f"forgotten/{party}.jsonl"
+
+    def size(found: tuple[str, Side]) -> tuple[int, int]:
+        return len(found[1].files[ledger]), len(found[1].files.get(note, b""))
+
+    early, late = sorted((one, other), key=size)
+    noted = [found.files.get(note, b"") for _, found in (early, late)]
+    bare = [{k: v for k, v in found.files.items() if k != note} for _, found in (early, late)]
+    if bare[0] == bare[1] and noted[1].startswith(noted[0]):
+        return late
     grows = late[1].files[ledger].startswith(early[1].files[ledger])
-    ended = set(early[1].files) - {
-        *DOCUMENTS,
-        ledger,
-    }  # a head, a result: it handed over all there was
+    ended = set(early[1].files) - {*DOCUMENTS, ledger}  # a head, a result: all there was
     if not grows or ended or len(early[1].files[ledger]) == len(late[1].files[ledger]):
         fail(STEP, f"{one[0]} and {other[0]} contradict each other about {party}")
     return late

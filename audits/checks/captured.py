@@ -2,16 +2,18 @@
 
 Their keys are destroyed when the days of the policy are over; what is left of them stays bound by
 its digest. A party may then remove its folder as a whole, which is told apart from a change: before
-that day, and for a part of it on any day, it is one.
+that day, and for a part of it on any day, it is one. A party that destroyed them earlier says
+so under its key (`audits.checks.parties.forgotten`).
 """
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from datetime import date, timedelta
 from functools import partial
 
+from audits.checks.parties.forgotten import Forgotten, forgotten, told
 from audits.evidence.captured_files import CapturedFiles, PieceFile
 from audits.evidence.ledger_index import LedgerIndex
 from audits.evidence.run_files import fail
@@ -39,6 +41,18 @@ def recorded_pieces(ledger_index: LedgerIndex) -> dict[str, dict[str, str]]:
 
 def captured(case: Case) -> str:
     """Every captured piece is the one that its party's ledger names, and no other is there."""
+    notes = forgotten(case)
+    try:
+        return _captured(case, {p for p, n in notes.items() if _gone(n)}) + told(notes)
+    except NotChecked as reason:
+        raise NotChecked(f"{reason}{told(notes)}") from None
+
+
+def _gone(notes: tuple[Forgotten, ...]) -> bool:
+    return any("captures" in note.what for note in notes)
+
+
+def _captured(case: Case, destroyed: Set[str]) -> str:
     recorded = recorded_pieces(case.ledger_index)
     _planned(case)
     if case.view.captured is None:
@@ -55,10 +69,11 @@ def captured(case: Case) -> str:
     here = f"{sum(map(len, files.pieces.values()))} captured pieces are those that ledgers name"
     if not gone:
         return here if recorded else "no ledger names a captured piece, and none is there"
-    until = _removable(case, files, gone)
+    left = [party for party in gone if party not in destroyed]
+    why = _removable(case, files, left) if left else "each signed that it destroyed them"
     raise NotChecked(
         f"the captured rounds of {len(gone)} of {len(recorded)} parties, among them {gone[0]}, are "
-        f"not here at all: {until}" + (f"; {here}" if files.pieces else "")
+        f"not here at all: {why}" + (f"; {here}" if files.pieces else "")
     )
 
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from audits.checks.parties.own_models import own_models
 from audits.evidence.run_files import fail, json_digest
 from audits.evidence.steps import Case, Check, NotChecked
 from protocols.wire.roles import Role
@@ -25,6 +26,7 @@ _FILES = {"final": "model", "best": "best"}  # file in checkpoints/ -> its diges
 def result(case: Case) -> str:
     """Metrics, models and result.json are what the aggregator recorded when it finished."""
     stated = _stated(case)
+    own_models(case)
     if stated is None:
         if case.view.result_text:
             fail("result", "there is a result.json, but no ledger says that the run finished")

@@ -106,6 +106,7 @@ _FACTS: dict[str, dict[str, type]] = {
     "rows": {"exchange": int, "round": int},
     "captured": {"digest": str, "exchange": int, "piece": str, "round": int},
     "heads": {"exchange": int, "root": str, "round": int},
+    "model": {"digest": str, "piece": str},
     "close": {"state": str},
 }
 _OPTIONAL: dict[str, dict[str, type]] = {
@@ -136,6 +137,7 @@ _OPTIONAL: dict[str, dict[str, type]] = {
     "close": {"result": dict},
 }
 RESULT = {"best", "metrics", "model"}  # digests of what a finished run leaves; "" for no model
+MODELS = ("model", "last")  # pieces of a client's own: the best one, and the one scored last
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -174,6 +176,11 @@ def _check_captured(number: int, entry: Entry) -> None:
         raise EvidenceError("chain", f"entry {number} names no captured piece")
 
 
+def _check_model(number: int, entry: Entry) -> None:
+    if not _DIGEST.fullmatch(entry["digest"]) or entry["piece"] not in MODELS:
+        raise EvidenceError("chain", f"entry {number} names no model of a client's own")
+
+
 def _check_release(number: int, entry: Entry) -> None:
     if not all(isinstance(guard, str) for guard in entry["protection"]):
         raise EvidenceError("chain", f"entry {number} holds a fact of the wrong type")
@@ -196,6 +203,7 @@ def _check_neighbourhood(number: int, entry: Entry) -> None:
 
 _MORE: dict[str, Callable[[int, Entry], None]] = {
     "captured": _check_captured,
+    "model": _check_model,
     "neighbourhood": _check_neighbourhood,
     "offered": _check_offered,
     "release": _check_release,

@@ -57,6 +57,9 @@ class RunView:
         strays: folders of the evidence in which something lies that is none of ours.
         budgets: name of a note -> a budget's head that the aggregator cosigned.
         captured: returns what lies in ``captured/``; None where it is not looked at, as in bundles.
+        forgotten: party -> its signed notes of what it destroyed.
+        models: returns by client the SHA-256 (hex) of each locked piece in ``models/``; None where
+            they are not looked at.
         held_heads: party -> the signed head that *others* hold; None if nobody was asked.
         expected_plan: digest (hex) of the plan that was approved; None if not stated.
     """
@@ -80,6 +83,8 @@ class RunView:
     strays: tuple[str, ...] = ()
     budgets: Mapping[str, bytes] = field(default_factory=dict)
     captured: Callable[[], CapturedFiles] | None = None
+    forgotten: Mapping[str, bytes] = field(default_factory=dict)
+    models: Callable[[], Mapping[str, Mapping[str, str]]] | None = None
     held_heads: Mapping[str, str] | None = None
     expected_plan: str | None = None
 

@@ -56,6 +56,7 @@ KINDS = (
     "rows",
     "captured",
     "heads",
+    "model",
     "close",
 )
 

@@ -24,12 +24,18 @@ from protocols.policy.guard import Guard, find
 from protocols.policy.guards import AnyGuard, UnsafeClear
 from protocols.policy.own_noise import bare_objection, check_one_target, check_records
 from protocols.policy.presets import FACTS
+from protocols.policy.release import Release
 from protocols.privacy.training import Training
 from protocols.strict import Strict, nearest, not_yaml, problems, read_yaml
 
 __all__ = ["PRESETS", "Budget", "Capture", "PrivacyPolicy"]
 
 S = TypeVar("S")
+
+
+_UNSAID = (
+    ("cohort_changes", "any"), ("topology_floor", "checked"), ("approvals", {}), ("release", None)
+)  # fmt: skip
 
 
 class PrivacyPolicy(Strict):
@@ -60,6 +66,7 @@ class PrivacyPolicy(Strict):
             totals that nobody but they could have made; ``as_sent``: they take what they are sent.
             The plan says for each Ask what holds.
         approvals: who signs a plan before it runs, but for a charter: name -> Ed25519 key (hex).
+        release: which attacks must be answered, or accepted by all clients, before a model leaves.
     """
 
     name: str = Field(min_length=1, max_length=40, pattern=r"^[a-z0-9_-]+$")
@@ -76,6 +83,7 @@ class PrivacyPolicy(Strict):
     messages: tuple[str, ...] | None = None
     models: Literal["recomputed", "as_sent"] = "recomputed"
     approvals: Approvers = Field(default={})
+    release: Release | None = None
 
     @model_validator(mode="after")
     def _chains_are_complete(self) -> PrivacyPolicy:
@@ -152,17 +160,10 @@ class PrivacyPolicy(Strict):
     def document(self) -> dict[str, Any]:
         """Return the policy as plain data, in a stable order.
 
-        Where cohorts may change at will, topologies are checked or nobody need approve, nothing is
-        said of it: such a policy has the digest that it had before it could say so.
+        What is as in old policies (`_UNSAID`) is left out, so that they keep their digests.
         """
-        found = self.model_dump(mode="json")
-        if self.cohort_changes == "any":
-            del found["cohort_changes"]
-        if self.topology_floor == "checked":
-            del found["topology_floor"]
-        if not self.approvals:
-            del found["approvals"]
-        return found
+        found = self.model_dump(mode="json").items()
+        return {name: value for name, value in found if (name, value) not in _UNSAID}
 
     @property
     def digest(self) -> str:

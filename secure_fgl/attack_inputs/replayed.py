@@ -122,7 +122,7 @@ class ReplayedRun:
                 fix=error.fix,
             ) from error
         sites = dict(zip(prepared.plan.clients, prepared.sites, strict=True))
-        captures = Captures(case.roster_file.run, run.path)
+        captures = Captures(case.roster_file.run, run.path, run.keys)
         form = case.policy.admit(prepared.algorithm)
         return cls(case, config, form, prepared.task, sites, captures, prepared)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from secure_fgl.cli._shared.models import OfOption, RunArgument, SiteFolder
+from secure_fgl.cli._shared.models import OfOption, RunOrModel, SiteFolder
 from secure_fgl.cli._shared.options import PluginOption
 from secure_fgl.cli._shared.plugins import given_plugins
 from secure_fgl.cli._shared.verb import Format, FormatOption, verb
@@ -28,7 +28,7 @@ class Part(StrEnum):
 
 @verb
 def evaluate(
-    run: RunArgument,
+    run: RunOrModel,
     site: SiteFolder,
     of: OfOption = None,
     part: Annotated[Part, typer.Option(help="Which of the site's records.")] = Part.test,

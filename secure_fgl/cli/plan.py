@@ -45,7 +45,7 @@ def plan(
     """
     from secure_fgl.cli._shared.inputs import load_plan
     from secure_fgl.cli._shared.output import print_json, say
-    from secure_fgl.cli._shared.plan_table import print_plan
+    from secure_fgl.cli._shared.tables.plan import print_plan
     from secure_fgl.config import Config
     from secure_fgl.errors import UsageError
 
@@ -82,7 +82,7 @@ def plan(
 def _calibrate(federation: Federation, format: Format) -> int:
     """Print what the mean of all clients is worth for each epsilon."""
     from secure_fgl.calibration import calibration
-    from secure_fgl.cli._shared.calibration_table import print_calibration
+    from secure_fgl.cli._shared.tables.calibration import print_calibration
 
     print_calibration(list(calibration(federation)), as_json=format is Format.json)
     return 0

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from secure_fgl.cli._shared.models import OfOption, RunArgument, SiteFolder
+from secure_fgl.cli._shared.models import OfOption, RunOrModel, SiteFolder
 from secure_fgl.cli._shared.options import PluginOption
 from secure_fgl.cli._shared.plugins import given_plugins
 from secure_fgl.cli._shared.verb import verb
@@ -15,7 +15,7 @@ from secure_fgl.cli._shared.verb import verb
 
 @verb
 def predict(
-    run: RunArgument,
+    run: RunOrModel,
     site: SiteFolder,
     of: OfOption = None,
     out: Annotated[

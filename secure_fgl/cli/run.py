@@ -89,7 +89,7 @@ def _hold_to(approved: Plan, wanted: Plan) -> None:
 
 def _announce(plan: Plan, federation: Federation, *, table: bool) -> None:
     from secure_fgl.cli._shared.output import say
-    from secure_fgl.cli._shared.plan_table import print_plan
+    from secure_fgl.cli._shared.tables.plan import print_plan
     from secure_fgl.defaults import said
 
     if federation.config.transport.name == "memory":

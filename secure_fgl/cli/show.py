@@ -84,7 +84,7 @@ def _print(charter: Charter) -> None:
 
     from secure_fgl.cli._shared.charters import facts_of, parties
     from secure_fgl.cli._shared.output import cell, console, grid, print_pairs, say
-    from secure_fgl.cli._shared.plan_table import print_plan
+    from secure_fgl.cli._shared.tables.plan import print_plan
 
     facts = facts_of(charter)
     print_pairs([(name, str(facts[name])) for name in ("run", "charter")], wrap=False)

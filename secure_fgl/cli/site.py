@@ -5,12 +5,15 @@ from __future__ import annotations
 import typer
 
 from secure_fgl.cli._shared.verb import EXAMPLE
+from secure_fgl.cli.forget import forget
 from secure_fgl.cli.hand_over import hand_over
 from secure_fgl.cli.harden import harden
 from secure_fgl.cli.join import join
 from secure_fgl.cli.new import new
 from secure_fgl.cli.renew import renew
 from secure_fgl.cli.site_check import site_check
+from secure_fgl.cli.site_model import site_model
+from secure_fgl.cli.waive import waive
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -18,9 +21,12 @@ app = typer.Typer(
     epilog=EXAMPLE["site"],
 )
 
+app.command("forget", epilog=EXAMPLE["forget"])(forget)
 app.command("hand-over", epilog=EXAMPLE["hand-over"])(hand_over)
 app.command("new", epilog=EXAMPLE["new"])(new)
+app.command("model", epilog=EXAMPLE["site-model"])(site_model)
 app.command("join", epilog=EXAMPLE["join"])(join)
 app.command("harden", epilog=EXAMPLE["harden"])(harden)
 app.command("renew", epilog=EXAMPLE["renew"])(renew)
 app.command("check", epilog=EXAMPLE["site check"])(site_check)
+app.command("waive", epilog=EXAMPLE["waive"])(waive)

@@ -6,7 +6,8 @@
     $SECURE_FGL_STATE/captures/<run>/<party>.key         the key to them, 0600
     $SECURE_FGL_STATE/captures/<run>/until               the day after which the keys are destroyed
 
-In a simulation all parties' keys lie in one place. When the days of the policy are over, the next
+In a simulation all parties' keys lie in one place; a party of a run over NVFlare has its own in
+``keys/captures/`` of its folder. When the days of the policy are over, the next
 command that starts a run or opens a run folder destroys the keys: what is left of the pieces, in
 backups too, can then be read by nobody. Nothing destroys them while no command runs.
 
@@ -43,22 +44,25 @@ __all__ = ["Captures", "found", "record", "sweep"]
 _KEEPING = (Role.CLIENT, Role.AGGREGATOR, Role.TAG_SERVER, Role.MATCHER)
 
 
-def record(sessions: Sequence[Session], making: Making, folder: Path) -> None:
+def record(
+    sessions: Sequence[Session], making: Making, folder: Path, keys: Path | None = None
+) -> None:
     """Let those who see more than ciphertexts keep the rounds that the policy wants captured.
 
     Args:
         sessions: of one run, in this process.
         making: what they were made of.
         folder: the run folder.
+        keys: folder of all runs' keys; the default one if None.
 
     Raises:
         UsageError: the keys cannot be written.
     """
     capture = making.policy.capture
     for number, session in enumerate(sessions):
-        captures = Captures(session.context.run, folder)
+        captures = Captures(session.context.run, folder, keys)
         if not number:
-            sweep()
+            captures.sweep()
         if capture is not None and session.role in _KEEPING:
             captures.begin(capture.days)
             state_store = captures.state_store(session.name)
@@ -137,6 +141,22 @@ class Captures:
         self._keys = Folder((keys or default_folder()) / "captures")
         self._run, self._folder = run_name(run), Folder(folder)
 
+    def sweep(self) -> None:
+        """Destroy the keys of all runs here whose days are over; see `sweep`."""
+        sweep(self._keys.path)
+
+    def forget(self, party: str) -> None:
+        """Destroy a party's key, and the day of the run if no other party's key is left.
+
+        The pieces are not touched.
+
+        Raises:
+            OSError: that is not possible.
+        """
+        self._keys.remove(self._key_of(party))
+        if not self._keys.names(self._run, ".key"):
+            self._keys.remove_tree(self._run)
+
     def begin(self, days: int) -> None:
         """Note until when captures may be read; once a run, so that no resumption prolongs it.
 
@@ -187,7 +207,7 @@ class Captures:
             EvidenceError: at step ``captured``, when a piece is read that no ledger names so.
             UsageError: the keys are not here, or their days are over; then they are destroyed.
         """
-        sweep(self._keys.path)
+        self.sweep()
         if not (key := self._keys.read(self._key_of(party))):
             raise UsageError(
                 "The captured rounds of this run cannot be read: their keys are not here.",

@@ -3,6 +3,7 @@
 ::
 
     RUN/models/<client>/model                            locked; never part of a bundle
+    RUN/models/<client>/last                             likewise, where a party runs on its own
     $SECURE_FGL_STATE/models/<run>/<client>.key          the key to it, 0600, outside the run folder
 
 In a simulation all clients' keys lie in one place, as all clients run in one process. Whoever has
@@ -13,24 +14,20 @@ best round, or as trained last where nothing is scored, and what belongs to it: 
 the digest of the site's data. Vectors that are in the run's own checkpoint are named there, by its
 digest, and not copied: of FedAvg's clients only names are left, of a user its own vector.
 
+Where a party runs on its own the model that was scored last lies beside it, if that is another one:
+no folder there holds a checkpoint of it. The party's ledger names both pieces by the SHA-256 of
+their locked bytes.
+
 The keys stay until `forget`, or until somebody removes them.
 """
 
 from __future__ import annotations
 
-import hmac
-import io
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from algorithms.scores.kept import about_site, kept_model
-from algorithms.tasks import DataSpec, Weights
-from algorithms.tasks.client_model import ClientModel
+from algorithms.scores.kept import kept_model, last_model
 from algorithms.tasks.site import Site
 from crypto.rest import new_key
 from protocols.errors import LedgerError, OtherVersion
@@ -38,57 +35,16 @@ from protocols.sessions.store.locked import LockedStateStore
 from protocols.versions import CLIENT_MODEL
 from secure_fgl.errors import UsageError
 from secure_fgl.isolation.values import PlainCodec
-from secure_fgl.run.model_digest import npz_digest
 from secure_fgl.store.files import Folder, run_name
+from secure_fgl.store.model_pieces import Opened, Origin, content_of, opened
 from secure_fgl.store.state_store import VARIABLE, FileStateStore, default_folder
 
 __all__ = ["ClientModels", "NoSuchModel", "Opened", "Origin"]
 
-_PIECE = "model"
+_PIECE, _LAST = "model", "last"
 
 CHECKPOINTS = ("checkpoints/best.npz", "checkpoints/final.npz")
 """The shared model: the best one on validation, or the last one where nothing was scored."""
-
-
-@dataclass(frozen=True)
-class Origin:
-    """What a client's model was trained as.
-
-    Attributes:
-        spec: what is public of the data.
-        config: of the run, as text.
-        plan: digest of the plan.
-    """
-
-    spec: DataSpec
-    config: str
-    plan: str
-
-    @classmethod
-    def of(cls, prepared: Any) -> Origin:
-        """Return the origin of models of a `secure_fgl.run.simulation.Preparation`."""
-        return cls(prepared.task.spec, prepared.config.text(), prepared.plan.digest)
-
-
-@dataclass(frozen=True)
-class Opened:
-    """One client's model with what belongs to it.
-
-    Attributes:
-        client: its name in the plan.
-        model: what it predicts with.
-        origin: what it was trained as.
-        about: of the site, see `algorithms.tasks.site.Site`.
-        number: of its score; 0 where nothing was scored.
-        best: number of the best score; another one where the client was away when that was taken.
-    """
-
-    client: str
-    model: ClientModel
-    origin: Origin
-    about: Mapping[str, Any]
-    number: int
-    best: int
 
 
 class NoSuchModel(UsageError):
@@ -117,7 +73,15 @@ class ClientModels:
         for client, site in sites.items():
             self.keep(client, site, origin, checkpoint)
 
-    def keep(self, client: str, site: Site, origin: Origin, checkpoint: bytes = b"") -> None:
+    def keep(
+        self,
+        client: str,
+        site: Site,
+        origin: Origin,
+        checkpoint: bytes = b"",
+        *,
+        last: bool = False,
+    ) -> dict[str, str]:
         """Write a client's model under a new key; nothing for a client that never trained.
 
         Args:
@@ -125,34 +89,27 @@ class ClientModels:
             site: its memory holds the model; its data are not looked at.
             origin: what the model was trained as.
             checkpoint: the run's own model beside it, whose vectors are not written again.
+            last: whether the model that was scored last is kept, too, where it is another one.
+
+        Returns:
+            The SHA-256 (hex) of each locked piece, by its name.
 
         Raises:
             UsageError: it cannot be written.
         """
         kept = kept_model(site)
         if kept is None:
-            return
-        model, number, best = kept
-        shared = _arrays(checkpoint)
-        weights, personal, alpha, beside = model.kept()
-        content = {
-            "weights": tuple(_stored(piece, shared) for piece in weights),
-            "personal": tuple(_stored(piece, shared) for piece in personal),
-            "alpha": alpha,
-            "beside": beside,
-            "checkpoint": npz_digest(checkpoint) if checkpoint else "",
-            "spec": asdict(origin.spec),
-            "config": origin.config,
-            "plan": origin.plan,
-            "about": dict(about_site(site)),
-            "number": number,
-            "best": best,
-        }
+            return {}
+        pieces = {_PIECE: content_of(kept, site, origin, checkpoint)}
+        scored = last_model(site) if last else None
+        if scored is not None and scored[1] != kept[1]:
+            pieces[_LAST] = content_of(scored, site, origin, checkpoint)
         key = new_key()
         try:
             self._keys.write(f"{self._run}/folder", self._place())
             self._keys.write(self._key_of(client), key)
-            self._store(client, key).put(_PIECE, PlainCodec(()).pack(content))
+            store = self._store(client, key)
+            return {name: store.put(name, PlainCodec(()).pack(p)) for name, p in pieces.items()}
         except (OSError, LedgerError) as error:
             raise UsageError(
                 f"The model of {client} cannot be kept ({error}).",
@@ -168,12 +125,13 @@ class ClientModels:
         """Return the clients whose models lie here and whose keys are in this process's reach."""
         return [name for name in self.clients() if self._keys.holds(self._key_of(name))]
 
-    def open(self, client: str, checkpoint: bytes = b"") -> Opened:
+    def open(self, client: str, checkpoint: bytes = b"", *, last: bool = False) -> Opened:
         """Return a client's model.
 
         Args:
             client: its name in the plan.
             checkpoint: bytes of the shared model's file, see `CHECKPOINTS`.
+            last: the one that was scored last, in place of the best one.
 
         Raises:
             NoSuchModel: there is none, or its key is not here.
@@ -193,7 +151,9 @@ class ClientModels:
                 fix=f"run this at the site of {client}, with {VARIABLE} set as it was",
             )
         try:
-            content = PlainCodec(()).unpack(self._store(client, key).get(_PIECE))
+            apart = last and self._folder.holds(f"models/{client}/{_LAST}")
+            piece = _LAST if apart else _PIECE
+            content = PlainCodec(()).unpack(self._store(client, key).get(piece))
         except OtherVersion:
             raise
         except LedgerError as error:
@@ -202,7 +162,7 @@ class ClientModels:
                 why="it was changed, or its key is another run's",
                 fix="take the run folder as its site left it",
             ) from error
-        return _opened(client, content, checkpoint)
+        return opened(client, content, checkpoint)
 
     def forget(self) -> int:
         """Destroy all keys of the run's models that are here, then the pieces; return how many.
@@ -246,38 +206,3 @@ class ClientModels:
     def _store(self, client: str, key: bytes) -> LockedStateStore:
         place = FileStateStore(self._folder, f"models/{client}", key)
         return LockedStateStore(place, self._run, client, CLIENT_MODEL)
-
-
-def _arrays(checkpoint: bytes) -> dict[str, Weights]:
-    if not checkpoint:
-        return {}
-    with np.load(io.BytesIO(checkpoint), allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
-
-
-def _stored(piece: Weights, shared: Mapping[str, Weights]) -> Any:
-    """Return the name of an equal vector of the checkpoint, or the vector itself."""
-    piece = np.asarray(piece, dtype=np.float32)
-    for name, array in shared.items():
-        if array.dtype == piece.dtype and np.array_equal(array, piece):
-            return name
-    return piece
-
-
-def _opened(client: str, content: Mapping[str, Any], checkpoint: bytes) -> Opened:
-    named = any(isinstance(p, str) for k in ("weights", "personal") for p in content[k])
-    if named and not hmac.compare_digest(npz_digest(checkpoint), content["checkpoint"]):
-        raise UsageError(
-            f"The model of {client} belongs to another checkpoint than this run folder holds.",
-            why="checkpoints/ was changed, or comes from elsewhere",
-            fix="take the run folder as the run left it",
-        )
-    shared = _arrays(checkpoint) if named else {}
-
-    def whole(name: str) -> tuple[Weights, ...]:
-        return tuple(shared[p] if isinstance(p, str) else p for p in content[name])
-
-    model = ClientModel(whole("weights"), whole("personal"), content["alpha"], content["beside"])
-    origin = Origin(DataSpec(**content["spec"]), content["config"], content["plan"])
-    told = content["about"], content["number"], content["best"]
-    return Opened(client, model, origin, *told)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace as with_
 from pathlib import Path
@@ -14,7 +13,7 @@ from secure_fgl import _floors
 from secure_fgl.errors import UsageError
 from secure_fgl.store.captures import found, sweep
 from secure_fgl.store.files import FILE_LIMIT, Folder, is_temporary, replace
-from secure_fgl.store.sides.party_side import charter_of, side_of, weights_of
+from secure_fgl.store.sides.party_side import charter_of, locked_models, run_of, side_of, weights_of
 
 if TYPE_CHECKING:
     import torch
@@ -33,17 +32,6 @@ ENDINGS = {"ledger": ".jsonl", "heads": ".checkpoint", "checkpoints": ".npz"}
 VIEW_LIMIT = 2 * FILE_LIMIT  # bytes of a run folder that an audit keeps in memory
 
 
-def _run_of(roster: bytes) -> str:
-    try:
-        return str(json.loads(roster)["run"])
-    except (KeyError, RecursionError, TypeError, ValueError):
-        raise UsageError(
-            "The run's roster cannot be read.",
-            why="roster.json is missing, or was cut or changed",
-            fix="take the run folder as the run left it",
-        ) from None
-
-
 class Run:
     """A finished run, read from its folder.
 
@@ -59,6 +47,8 @@ class Run:
         self.path, self.party = side_of(Path(path))
         self.folder = Folder(self.path)
         sweep()  # whoever looks at a run ends captures whose days are over
+        if self.party is not None:
+            sweep(self.party / "keys" / "captures")
         if not self.folder.holds("plan.json"):
             raise UsageError(
                 f"{self.path} is not a run folder: it holds no plan.json.",
@@ -134,6 +124,8 @@ class Run:
             strays=tuple(folder for folder, end in ENDINGS.items() if self._strays(folder, end)),
             budgets=all_of("budgets", ".checkpoint"),
             captured=lambda: found(self.folder),
+            forgotten=all_of("forgotten", ".jsonl"),
+            models=lambda: locked_models(self.folder),
             held_heads=heads,
             expected_plan=expect_plan,
         )
@@ -150,7 +142,9 @@ class Run:
         With `folder` the name can only be that of a site's folder, not of a client in the plan.
         """
         from secure_fgl.store import site_models, trained_model  # torch: most commands need none
+        from secure_fgl.store.sides.release import check_released
 
+        check_released(self)
         name, checkpoint = self._checkpoint()
         if site is None:
             models = self.client_models
@@ -178,19 +172,20 @@ class Run:
     @property
     def name(self) -> str:
         """The run's name, as its roster says."""
-        return _run_of(self.folder.read("roster.json"))
+        return run_of(self.folder.read("roster.json"))
+
+    @property
+    def keys(self) -> Path | None:
+        """Where one party's own keys lie, beside its side; None: in the user's folder."""
+        beside = self.path.resolve().parent
+        return beside / "keys" if (beside / "identity.json").is_file() else None
 
     @property
     def client_models(self) -> ClientModels:
-        """Clients' own models; they open where their keys are.
-
-        In the folder of one party of a run over NVFlare the keys lie beside its side of the run.
-        """
+        """Clients' own models; they open where their keys are, see `keys`."""
         from secure_fgl.store.client_models import ClientModels
 
-        beside = self.path.resolve().parent
-        own = beside / "keys" if (beside / "identity.json").is_file() else None
-        return ClientModels(self.name, self.path, own)
+        return ClientModels(self.name, self.path, self.keys)
 
     def model(self, site: str | None = None) -> torch.nn.Module:
         """Return a model as a module to use outside: of PyTorch Geometric's layers, or of ratings.
@@ -205,7 +200,7 @@ class Run:
 
         Raises:
             EvidenceError: of the shared model: the evidence is broken.
-            UsageError: there is no such model, or it does not open here.
+            UsageError: there is no such model, it does not open here, or the policy holds it back.
         """
         return self.trained(site).module
 

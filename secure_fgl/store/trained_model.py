@@ -44,7 +44,7 @@ from secure_fgl.store.client_models import Opened, Origin
 from secure_fgl.store.files import create
 from secure_fgl.store.site_models import spec_of
 
-__all__ = ["TAKES", "TrainedModel", "of_client", "shared"]
+__all__ = ["TAKES", "TrainedModel", "of_all", "of_client", "shared", "size_of"]
 
 TAKES = {
     "node": "x, edge_index",
@@ -69,6 +69,7 @@ class TrainedModel:
         facts: architecture, inputs and their scaling, names, digests; plain values.
         scaling: arrays ``mean`` and ``scale`` of the site's columns, where features are
             ``standard``; else empty.
+        source: what it was built of; what a file of it holds (`secure_fgl.predicting.model_file`).
         agreed: what its sites agreed on about their tables, ``spec.yaml`` as JSON; None where it
             was trained on a published set.
         seed: of the run.
@@ -77,6 +78,7 @@ class TrainedModel:
     module: torch.nn.Module
     spec: DataSpec
     facts: Mapping[str, Any]
+    source: Opened
     scaling: Mapping[str, Any] = field(default_factory=dict)
     agreed: str | None = None
     seed: int = 0
@@ -139,19 +141,39 @@ def shared(
         weights = {name: file[name] for name in file.files}.get("weights")
     plan = Case(view).plan
     spec, config = _spec(plan), (view.config_text or b"").decode("utf-8", "replace")
-    with torch.device("meta"):  # sizes alone: whoever wrote the configuration chose them
-        size = _task(spec, config)[0].size
-    if weights is None or weights.shape != (size,):
+    if weights is None or weights.shape != (size_of(spec, config),):
         raise UsageError(
             f"What {plan.algorithm} shares is not a whole model.",
             why="clients keep the rest (their heads, their own layers) for themselves",
             fix="name a client whose key is here: --site, or run.model('client-1')",
         )
-    task, parsed = _task(spec, config)
     model = ClientModel((np.asarray(weights, dtype=np.float32),))
-    origin = Origin(spec, config, plan.digest)
-    more = {"algorithm": plan.algorithm, "weights_sha256": npz_digest(checkpoint)}
-    return _made(task, model, origin, parsed, more, names={"spec": agreed()})
+    about = {} if (said := agreed()) is None else {"spec": said.encode()}
+    opened = Opened("", model, Origin(spec, config, plan.digest), about, 0, 0)
+    return of_all(opened, npz_digest(checkpoint))
+
+
+def of_all(opened: Opened, digest: str = "") -> TrainedModel:
+    """Return the model that all clients share, of one without a client.
+
+    Args:
+        opened: the model.
+        digest: of the checkpoint; by default that of its weights.
+
+    Raises:
+        UsageError: it is not one that this program can build.
+    """
+    task, config = _task(opened.origin.spec, opened.origin.config)
+    known = digest or weights_digest({"weights": opened.model.shared})
+    return _made(
+        task, opened, config, {"algorithm": config.algorithm.name, "weights_sha256": known}
+    )
+
+
+def size_of(spec: DataSpec, config: str) -> int:
+    """Return how many weights a model has; raises UsageError for one that cannot be built."""
+    with torch.device("meta"):  # sizes alone: whoever wrote the configuration chose them
+        return int(_task(spec, config)[0].size)
 
 
 def _spec(plan: Plan) -> DataSpec:
@@ -185,8 +207,7 @@ def of_client(opened: Opened) -> TrainedModel:
         "best_after_rounds": _rounds(opened.best, config),
     }
     more |= {name: about[name].tolist() for name in ("mean", "scale") if name in about}
-    names = {**about, "spec": spec_of(opened)}
-    return _made(task, opened.model, opened.origin, config, more, names=names)
+    return _made(task, opened, config, more)
 
 
 def _rounds(number: int, config: Config) -> int | None:
@@ -227,17 +248,9 @@ def _task(spec: DataSpec, text: str) -> tuple[Any, Config]:
     return task, config
 
 
-def _made(
-    task: Any,
-    model: ClientModel,
-    origin: Origin,
-    config: Config,
-    more: Mapping[str, Any],
-    *,
-    names: Mapping[str, Any],
-) -> TrainedModel:
-    module = plain_model(task, model)
-    spec, settings = origin.spec, config.model
+def _made(task: Any, opened: Opened, config: Config, more: Mapping[str, Any]) -> TrainedModel:
+    module, agreed = plain_model(task, opened.model), spec_of(opened)
+    spec, settings = opened.origin.spec, config.model
     built = {"name": model_name(spec.task, settings, preferred_model(config.algorithm.name))}
     facts = {
         "task": spec.task,
@@ -253,13 +266,13 @@ def _made(
         "edges": "both directions of each pair, no self-loops",
         "gives": "ratings" if spec.task == "rating" else "logits",
         "inductive": spec.task != "rating",
-        "plan": origin.plan,
+        "plan": opened.origin.plan,
         "tells": TELLS,
-        **_called(names.get("spec")),
+        **_called(agreed),
         **more,
     }
-    scaling = {name: names[name] for name in ("mean", "scale") if name in names}
-    return TrainedModel(module, spec, facts, scaling, names.get("spec"), config.seed)
+    scaling = {name: opened.about[name] for name in ("mean", "scale") if name in opened.about}
+    return TrainedModel(module, spec, facts, opened, scaling, agreed, config.seed)
 
 
 def _unwritten(path: Path, error: OSError) -> UsageError:

@@ -22,6 +22,7 @@ from audits.bundle.keys import read_keys
 from audits.checks.bundle import verify_bundle
 from audits.evidence.run_files import read_plan
 from audits.evidence.verify import verify
+from audits.findings.release import ReleaseWaiver
 from audits.findings.snapshot import Snapshot, excerpt
 from audits.findings.waivers import Kept
 from audits.formats import render
@@ -43,6 +44,7 @@ from protocols.versions import (
     LEDGER,
     MOST,
     PLAN,
+    RELEASE_WAIVER,
     REPORT,
     STATE,
     WAIVERS,
@@ -127,6 +129,7 @@ def test_every_format_is_in_the_table_and_has_readers() -> None:
     assert len(set(marks)) == len(marks) and {len(mark) for mark in marks} == {4}
     assert (REPORT.version, ATTACKS.version) == (REPORT_VERSION, ATTACKS_VERSION)
     assert Kept.model_fields["version"].default == WAIVERS.version
+    assert ReleaseWaiver.model_fields["version"].default == RELEASE_WAIVER.version
     assert Snapshot.model_fields["version"].default == BASELINE.version
     # Before they stood in this table, these six were of version 1, or had no number.
     assert all(format.version > 1 for format in SIX)
@@ -139,12 +142,15 @@ WRITTEN = {
     "audits/bundle/hand_over.py",
     "audits/bundle/keys.py",
     "audits/bundle/manifest.py",
+    "audits/checks/parties/forgotten.py",
     "audits/exporters/sarif.py",  # SARIF has a version of its own
     "audits/report/models.py",
+    "audits/findings/release.py",
     "audits/findings/snapshot.py",
     "audits/findings/waivers.py",
     "protocols/evidence/ledger.py",
     "protocols/plan/plan.py",
+    "secure_fgl/predicting/model_file.py",
     "secure_fgl/store/budget_lines.py",
     "secure_fgl/store/bundles.py",  # CycloneDX has a version of its own
     "secure_fgl/transports/nvflare/keys/identity_file.py",

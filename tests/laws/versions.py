@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from audits.attacks._shared.models import AttackReport
@@ -20,8 +21,10 @@ from audits.bundle.hand_over import read_side
 from audits.bundle.keys import read_keys
 from audits.bundle.manifest import MANIFEST
 from audits.checks.bundle import verify_bundle
+from audits.checks.parties.forgotten import read_notes
 from audits.evidence.run_files import read_plan
 from audits.evidence.verify import verify
+from audits.findings.release import read_waiver
 from audits.findings.snapshot import excerpt, read_snapshot
 from audits.findings.waivers import read_kept
 from crypto.rest import new_key
@@ -37,10 +40,13 @@ from protocols.versions import (
     CAPTURE,
     CLIENT_MODEL,
     ENVELOPE,
+    FORGOTTEN,
     HAND_OVER,
     IDENTITY,
     LEDGER,
+    MODEL_FILE,
     PLAN,
+    RELEASE_WAIVER,
     REPORT,
     STATE,
     WAIVERS,
@@ -52,7 +58,9 @@ from secure_fgl.attack_inputs.materials import material
 from secure_fgl.cli._shared.inputs import load_plan
 from secure_fgl.cli._shared.verb import exit_code
 from secure_fgl.federation import Federation
+from secure_fgl.predicting.model_file import load_model
 from secure_fgl.reasons import explain
+from secure_fgl.run.model_digest import npz_bytes
 from secure_fgl.store.budget_lines import header, read_log
 from secure_fgl.store.finished_run import Run
 from secure_fgl.transports.nvflare.charter import Charter
@@ -283,6 +291,13 @@ def identity(number: int, folder: Path) -> Path:
     return folder
 
 
+def model_file(number: int, stage: Stage, world: World) -> str:
+    told = json.dumps({"version": number, "unheard_of": 1}).encode()
+    file = stage.folder / "model.npz"
+    file.write_bytes(npz_bytes({"description": np.frombuffer(told, dtype=np.uint8)}))
+    return said(lambda: load_model(file), 2)
+
+
 WAYS: dict[Format, dict[str, Way]] = {
     ENVELOPE: {"decoded": decoded, "a session": by_a_session},
     PLAN: {
@@ -348,6 +363,20 @@ WAYS: dict[Format, dict[str, Way]] = {
     },
     BASELINE: {
         "baseline.json": lambda n, s, w: said(lambda: read_snapshot(b'{"version":%d}' % n), 5),
+    },
+    FORGOTTEN: {
+        "a note": lambda n, s, w: said(
+            lambda: read_notes(
+                b'{"version":%d}\n' % n, TOY.identities[CLIENT].party.verify, run="", party=""
+            ),
+            5,
+        ),
+    },
+    RELEASE_WAIVER: {
+        "a waiver": lambda n, s, w: said(lambda: read_waiver(b'{"version":%d}' % n), 5),
+    },
+    MODEL_FILE: {
+        "a model's file": model_file,
     },
     HAND_OVER: {
         "a side": lambda n, s, w: said(

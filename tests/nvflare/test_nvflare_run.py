@@ -19,6 +19,7 @@ from audits.evidence.roster_file import read_roster
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import read_lines
 from secure_fgl.store.finished_run import Run
+from secure_fgl.store.sides.own_model import own_model
 from tests.laws.runs import Recording, record
 from tests.laws.search import found, spellings
 from tests.nvflare.stage import CLIENTS, SERVER_SITE, Parties, assemble, cora, gather
@@ -202,8 +203,15 @@ def test_o26_secrets_stay_in_the_party_s_folder(played: Played) -> None:
             assert spelled not in played.wire + played.logs
         left = {file.name for file in (folder / "run").rglob("*")}
         assert not left & {"identity.json", "private"}
-        # Nor is any state kept once the run is over, but for a client's own model and its key.
-        assert {file.name for file in (folder / "keys").iterdir()} <= {"models"}
+        # Nor is any state kept once the run is over, but for a client's model and captured rounds.
+        assert {file.name for file in (folder / "keys").iterdir()} <= {"captures", "models"}
+
+
+def test_every_client_has_the_model_of_the_run(played: Played) -> None:
+    folders = {folder.name: folder for folder in played.parties.folders.values()}
+    names = (*played.parties.charter.plan.clients, "aggregator")
+    digests = {own_model(folders[name]).facts["weights_sha256"] for name in names}
+    assert len(digests) == 1
 
 
 def test_roster_and_charter_name_the_same_run(

@@ -20,11 +20,13 @@ from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.errors import PlanDrift, UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.store.finished_run import Run
+from secure_fgl.store.sides.own_model import own_model
 from secure_fgl.transports.nvflare.party import PartyKit
 from secure_fgl.transports.nvflare.party_process import open_process
 from tests import forked
 from tests.nvflare import apart
 from tests.nvflare.stage import Parties, assemble
+from tests.secure_fgl.cli_tools import invoke
 
 NAMES = ("hospital-west", "hospital-north", "hospital-east", "hospital-south")
 READ = "all of them were read"
@@ -163,6 +165,16 @@ def test_no_party_can_read_or_needs_a_file_of_another(stage: Stage, rehearsal: R
                 if name != AGGREGATOR_NAME:
                     process.ask(do="end", note=said["end"])
     assert said["digest"] == rehearsal.model_sha256 is not None
+    name, out = NAMES[0], stage.base / "model.npz"
+    written = invoke("site", "model", stage.folder(name), "--out", out)
+    assert written.exit_code == 0, written.stderr
+    tables = [stage.base / "by-file.csv", stage.base / "by-run.csv"]
+    for source, table in zip((out, rehearsal.path), tables, strict=True):
+        done = invoke("predict", source, "--site", stage.data / name, "--out", table)
+        assert done.exit_code == 0 and f"that of {name}" in done.stderr, done.stderr
+    assert tables[0].read_bytes() == tables[1].read_bytes()
+    office = own_model(stage.folder(AGGREGATOR_NAME))
+    assert office.facts["feature_names"] == ["age", "income"]  # from what all signed
     digests = {name: rehearsal.trained(name).facts["data_sha256"] for name in NAMES}
     assert len(set(digests.values())) == len(NAMES)
     assert stage.parties.result()["metrics"] == rehearsal.result["metrics"]

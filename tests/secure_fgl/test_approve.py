@@ -18,9 +18,9 @@ from protocols.errors import EvidenceError
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.cli._shared.inputs import load_plan
 from secure_fgl.errors import PlanDrift, UsageError
+from secure_fgl.run.plan_approvals import approved
 from secure_fgl.store.files import Folder
 from secure_fgl.store.finished_run import Run
-from secure_fgl.store.plan_approvals import approved
 from secure_fgl.store.run_folder import RunFolder
 from tests.secure_fgl.cli_tools import invoke
 
@@ -131,7 +131,7 @@ def test_a_day_that_is_over_is_neither_signed_nor_taken(
     for day in ("2030-05-04", "2030-13-01", "20300506", "soon"):
         assert approve(place, "owner", "--until", day, "--out", short).exit_code == 2
     assert approve(place, "owner", "--until", "2030-05-05", "--out", short).exit_code == 0
-    monkeypatch.setattr("secure_fgl.store.plan_approvals.clock", lambda: "2030-05-06T00:00:00Z")
+    monkeypatch.setattr("secure_fgl.run.plan_approvals.clock", lambda: "2030-05-06T00:00:00Z")
     shown = run(place, tmp_path / "run", place / "dpo.approval.json", short)
     assert shown.exit_code == 2 and "had expired" in shown.stderr
 

@@ -19,6 +19,7 @@ from secure_fgl.data.kinds import build_task
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.store import onnx_file
+from secure_fgl.store.client_models import Opened, Origin
 from secure_fgl.store.onnx_file import onnx_bytes
 from secure_fgl.store.trained_model import TAKES, TrainedModel
 from tests.laws.runs import config
@@ -42,7 +43,8 @@ def trained(name: str, *, mixed: bool = False) -> TrainedModel:
     own, shared = (RNG.normal(size=task.size).astype(np.float32) * 0.2 for _ in range(2))
     model = ClientModel((shared,), (own,) if mixed else (), 0.3 if mixed else 0.0)
     facts = {"takes": TAKES[kind], "gives": "ratings" if ratings else "logits"}
-    return TrainedModel(plain_model(task, model), spec, facts)
+    source = Opened("", model, Origin(spec, "", ""), {}, 0, 0)
+    return TrainedModel(plain_model(task, model), spec, facts, source)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from audits.checks.parties.own_models import own_models
 from audits.evidence.run_files import fail
 from audits.evidence.steps import Case, Check, NotChecked
 from audits.report.words import plural
@@ -150,7 +151,8 @@ def result(case: Case) -> str:
         fail("result", "there is a result here, and only the aggregator's side holds one")
     if any("result" in entry for entry in _entries(case, "close")):
         fail("result", f"{case.view.side} states a result and is no aggregator")
-    raise NotChecked(f"the result stands in the aggregator's ledger; {ELSEWHERE}")
+    own = own_models(case)
+    raise NotChecked(f"{own}the result stands in the aggregator's ledger; {ELSEWHERE}")
 
 
 def others(case: Case) -> str:

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from secure_fgl.store.trained_model import TrainedModel
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+RunOrModel = Annotated[
+    Path, typer.Argument(metavar="RUN|FILE", help="A run folder, or what site model wrote.")
+]
 SiteFolder = Annotated[
     Path, typer.Option("--site", metavar="DIR", help="A site's folder, as docs/own-data.md says.")
 ]
@@ -26,12 +29,13 @@ OfOption = Annotated[
 
 
 def model_for(run: Path, folder: Path, of: str | None) -> TrainedModel:
-    """Return the model of a site, or the shared one, and say which it is."""
-    from secure_fgl.cli._shared.output import say
+    """Return the model of a site, or the shared one, or that of a file, and say which it is."""
     from secure_fgl.cli._shared.report_files import advice
     from secure_fgl.store.client_models import NoSuchModel
     from secure_fgl.store.finished_run import Run
 
+    if run.is_file():
+        return _told(_of_file(run, of))
     finished, wanted = Run(run), of or folder.expanduser().resolve().name
     with advice():
         try:
@@ -40,6 +44,25 @@ def model_for(run: Path, folder: Path, of: str | None) -> TrainedModel:
             if of is not None:
                 raise
             trained = finished.trained()
+    return _told(trained)
+
+
+def _of_file(path: Path, of: str | None) -> TrainedModel:
+    from secure_fgl.errors import UsageError
+    from secure_fgl.predicting.model_file import load_model
+
+    trained = load_model(path)
+    if of not in (None, trained.facts.get("site"), trained.facts.get("client")):
+        raise UsageError(
+            f"{path} holds one model, and it is not that of {of}.", fix="leave --of out"
+        )
+    return trained
+
+
+def _told(trained: TrainedModel) -> TrainedModel:
+    """Say which model it is, and what to know of it."""
+    from secure_fgl.cli._shared.output import say
+
     whose, facts = trained.facts.get("site"), trained.facts
     if facts.get("after_rounds") != facts.get("best_after_rounds"):
         say(
@@ -61,6 +84,9 @@ def data_digest(run: Path, site: str) -> str | None:
     from secure_fgl.store.client_models import NoSuchModel
     from secure_fgl.store.finished_run import Run
 
+    if run.is_file():
+        facts = _of_file(run, None).facts
+        return facts.get("data_sha256") if facts.get("site") == site else None
     try:
         return cast(str | None, Run(run).about(site).get("data_sha256"))
     except NoSuchModel:

@@ -99,6 +99,18 @@ EXAMPLE = {
         "secure-fgl audit verify runs/pilot --heads heads-held-by-the-clients.json",
     ),
     "hand-over": example("secure-fgl site hand-over /srv/party --out north.zip"),
+    "site-model": example(
+        "secure-fgl site model /srv/party --out model.npz",
+        "secure-fgl predict model.npz --site /srv/data/hospital-north",
+    ),
+    "forget": example(
+        "secure-fgl site forget /srv/party --captures",
+        "secure-fgl site forget /srv/party --all",
+    ),
+    "waive": example(
+        "secure-fgl site waive /srv/party --attack A05 --owner 'M. Bloch' "
+        "--reason 'members are public' --until 2027-03-31"
+    ),
     "account": example(
         "secure-fgl audit account runs/first",
         "secure-fgl audit account runs/first --format json",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from audits.bundle.archive import BUNDLE_LIMIT
@@ -14,9 +17,8 @@ from secure_fgl.store.files import Folder, content, create
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.run_folder import RunFolder
 from secure_fgl.store.sides.party_side import check_name
-from secure_fgl.transports.nvflare.lock import check_at_rest
 
-__all__ = ["gather_files", "write_hand_over"]
+__all__ = ["at_rest", "gather_files", "write_hand_over"]
 
 
 def write_hand_over(
@@ -46,12 +48,8 @@ def write_hand_over(
             fix="give the folder that holds identity.json, charter.json and run/",
         )
     check_name(found.name, run)
-    check_at_rest(
-        found.party,
-        "its ledger still grows",
-        "hand over when the run is over at this party, or after its process was ended",
-    )
-    view = found.view()
+    with at_rest(found.party):
+        view = found.view()
     path = Path(out)
     _write(path, hand_over(view))
     return path, verify(view)
@@ -109,3 +107,25 @@ def _write(path: Path, data: bytes) -> None:
         raise UsageError(
             f"{path} cannot be written ({error.strerror}).", fix="choose another --out"
         ) from error
+
+
+@contextlib.contextmanager
+def at_rest(party: Path) -> Iterator[None]:
+    """Keep processes of a party away from its run; raises UsageError if one is at work on it."""
+    try:
+        file = os.open(party / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:  # no session was ever opened here, or the file is another's affair
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                f"A process of {party.name} is at work on this run.",
+                why="its ledger still grows",
+                fix="try again when the run is over at this party, or after its process was ended",
+            ) from None
+        yield
+    finally:
+        os.close(file)

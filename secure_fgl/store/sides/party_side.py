@@ -7,15 +7,16 @@ sides were gathered holds the charter itself. No secret of the party's is read h
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from audits.bundle.reading import DIGESTS_LIMIT, digests_of
 from audits.evidence.charter_file import CHARTER_LIMIT
 from secure_fgl.errors import UsageError
 from secure_fgl.run.model_digest import npz_digest
-from secure_fgl.store.files import Folder, run_name
+from secure_fgl.store.files import Folder, is_temporary, run_name
 
-__all__ = ["charter_of", "check_name", "side_of", "weights_of"]
+__all__ = ["charter_of", "check_name", "locked_models", "run_of", "side_of", "weights_of"]
 
 _RUN, _CHARTER, _PLAN, _IDENTITY = "run", "charter.json", "plan.json", "identity.json"
 
@@ -55,14 +56,44 @@ def charter_of(run: Folder, party: Path | None) -> bytes:
     return place.read(_CHARTER, CHARTER_LIMIT)
 
 
+def run_of(roster: bytes) -> str:
+    """Return the run's name that a roster states; raises UsageError if it cannot be read."""
+    try:
+        return str(json.loads(roster)["run"])
+    except (KeyError, RecursionError, TypeError, ValueError):
+        raise UsageError(
+            "The run's roster cannot be read.",
+            why="roster.json is missing, or was cut or changed",
+            fix="take the run folder as the run left it",
+        ) from None
+
+
+def locked_models(run: Folder) -> dict[str, dict[str, str]]:
+    """Return by client the SHA-256 (hex) of each locked piece in ``models/``; nothing is opened.
+
+    Raises:
+        EvidenceError: at step ``files``: a piece is a link.
+    """
+    return {
+        client: {
+            name: run.summed(f"models/{client}/{name}", 1)[0]
+            for name in run.names(f"models/{client}")
+            if not is_temporary(name)
+        }
+        for client in run.folders("models")
+    }
+
+
 def weights_of(run: Folder, *, gathered: bool) -> dict[str, str]:
     """Return the digests of a run's models; of gathered sides, models stay at their parties.
+
+    Of an aggregator that destroyed its models their digests are left.
 
     Raises:
         EvidenceError: at step ``files``: a model is a link, or the list of digests is none.
     """
     files = run.names("checkpoints", ".npz")
-    if gathered and not files:
+    if not files and (gathered or run.holds("forgotten/aggregator.jsonl")):
         return digests_of(run.read("checkpoints.json", DIGESTS_LIMIT))
     found = {name: run.read(f"checkpoints/{name}") for name in files}
     return {name.removesuffix(".npz"): npz_digest(data) for name, data in found.items()}

@@ -34,8 +34,9 @@ from secure_fgl.run.driver import Driver, Meter, one_thread_and_deterministic
 from secure_fgl.run.parties import Making, Parties, bare_backend
 from secure_fgl.run.simulation import Preparation
 from secure_fgl.store.captures import record
-from secure_fgl.store.client_models import ClientModels, Origin
+from secure_fgl.store.client_models import ClientModels
 from secure_fgl.store.run_folder import FileStore, RunFolder
+from secure_fgl.store.sides.own_model import keep_own
 from secure_fgl.store.state_store import StateStores
 from secure_fgl.transports import Transport
 from secure_fgl.transports.nvflare.lock import only_one
@@ -97,21 +98,18 @@ class PartyProcess:
         """
         with self.files:
             _floors.check()
+            models = ClientModels(self.kit.charter.run, self.kit.run_folder, self.kit.keys)
+            unkept = keep_own(models, self.session, self.site, self.prepared)
             self.session.close(result)
             note = self.session.ledger.checkpoint(self.kit.me.signing)
             self.folder.text(f"heads/{self.kit.name}.checkpoint", note)
             try:
-                self._keep_model()
                 if document is not None:
                     self.folder.document("result.json", document)
             finally:
                 self.state_stores.destroy()
-
-    def _keep_model(self) -> None:
-        """Lock this client's own model beside its state's key; it stays after the run."""
-        if self.site is not None and self.prepared.config.keep_models:
-            models = ClientModels(self.kit.charter.run, self.kit.run_folder, self.kit.keys)
-            models.keep(self.kit.name, self.site, Origin.of(self.prepared))
+        if unkept is not None:
+            raise unkept
 
 
 def open_process(kit: PartyKit) -> PartyProcess:
@@ -218,7 +216,7 @@ def _begun(kit: PartyKit, making: Making, folder: RunFolder, state_stores: State
     context = _own_context(kit, making)
     session = making.session(context)
     session.keeper = making.keeper(context, state_stores.new(kit.name))
-    record([session], making, folder.path)
+    record([session], making, folder.path, kit.keys)
     session.commit()
     # Last: a folder with this file holds a run that can go on after a kill.
     roster = {"run": kit.charter.run, "nonce": kit.charter.nonce.hex()}
@@ -240,7 +238,7 @@ def _taken_up(
         return Ledger.take_up(kit.name, context.run, store, clock, found=found, facts=facts)
 
     session = keeper.restore(session_of(kit.me.party.role), reopen)
-    record([session], making, folder.path)
+    record([session], making, folder.path, kit.keys)
     if not isinstance(session, AggregatorSession):
         return session, ()
     folder.text("metrics.jsonl", "")

@@ -1,0 +1,74 @@
+"""``secure-fgl site model``: the model that this party has after a run, as one file."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from secure_fgl.cli._shared.verb import Format, FormatOption, verb
+
+
+class Which(StrEnum):
+    """Of which round."""
+
+    best = "best"
+    final = "final"
+
+
+@verb
+def site_model(
+    party: Annotated[
+        Path, typer.Argument(metavar="PARTY", help="The party's folder, with identity.json.")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The npz to write.")],
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="NAME", help="The name that the run must have.")
+    ] = None,
+    which: Annotated[
+        Which, typer.Option(help="The best one on validation, or the one after the last round.")
+    ] = Which.best,
+    audited: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="The gathered run that attacks were run on."),
+    ] = None,
+    format: FormatOption = Format.table,
+) -> int:
+    """Write the model that a client was given or trained, or that the aggregator added up.
+
+    FILE is one npz, without pickles: weights, and the task's and the model's
+    description. load_model of secure_fgl opens it, and so do secure-fgl predict
+    and evaluate. This side's evidence is verified first.
+
+    A model tells something of the records that trained it: see
+    secure-fgl audit attack.
+
+    Where the policy says release: requires, each of its attacks must be answered
+    in the run (--audited), or waived by every client (secure-fgl site waive).
+
+    Exits 2 for a party that has no model (key authority, witness, ...) or where
+    the policy holds it back, 5 if the evidence is broken.
+    """
+    from secure_fgl.cli._shared.output import print_json, say
+    from secure_fgl.errors import UsageError
+    from secure_fgl.predicting.model_file import write_model
+    from secure_fgl.store.sides.own_model import own_model
+
+    if out.suffix != ".npz":
+        raise UsageError(
+            f"--out {out}: a model is written as .npz.",
+            why="a .pt file is a pickle, which runs code when it is opened",
+            fix="name a file like model.npz",
+        )
+    trained = own_model(party, run=run, last=which is Which.final, audited=audited)
+    path = write_model(trained, out)
+    facts: dict[str, Any] = {"file": str(path)}
+    facts |= {name: trained.facts.get(name) for name in ("run", "client", "weights_sha256")}
+    if format is Format.json:
+        print_json(facts)
+        return 0
+    typer.echo(str(path))
+    say(f"Weights {facts['weights_sha256']}. {trained.facts['tells']}")
+    return 0

@@ -1,0 +1,145 @@
+"""What a party destroys of its own side: keys first, then what they open, then a signed note.
+
+Ledger, head, charter, plan and report stay: they are evidence, and hold nothing of anybody's data.
+A piece that was copied elsewhere, into a backup, is locked for good once its key is gone, unless
+the key was copied, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from audits.bundle.reading import digests_text
+from audits.checks.parties.forgotten import KINDS, Forgotten, note_of, read_notes
+from protocols.wire.roster import Identity
+from secure_fgl.errors import UsageError
+from secure_fgl.run.clock import clock
+from secure_fgl.store.captures import Captures
+from secure_fgl.store.files import Folder
+from secure_fgl.store.finished_run import Run
+from secure_fgl.store.sides.hand_overs import at_rest
+from secure_fgl.store.sides.party_side import check_name, weights_of
+
+__all__ = ["Destroyed", "forget"]
+
+
+@dataclass(frozen=True)
+class Destroyed:
+    """What was destroyed, and where the note of it lies.
+
+    Attributes:
+        note: what, and when.
+        pieces: how many files.
+        file: the party's notes.
+        before: whether all of it had been destroyed earlier; then no note was added.
+    """
+
+    note: Forgotten
+    pieces: int
+    file: Path
+    before: bool = False
+
+
+def forget(
+    party: str | Path, me: Identity, *, run: str | None = None, everything: bool = False
+) -> Destroyed:
+    """Destroy a party's captured rounds, or with `everything` its models and kept state, too.
+
+    Done again after it was interrupted, it goes on where it was.
+
+    Args:
+        party: the party's folder.
+        me: its keys; the note is signed with them.
+        run: the name that the run must have; None: any.
+        everything: also models, and the state of a run that then goes on no more at this party.
+
+    Raises:
+        UsageError: it is no party's folder, or not that of these keys; a process of the party is
+            at work; the run is not over and only captures are meant; or something is still there
+            afterwards.
+        EvidenceError: an earlier note is not the party's.
+    """
+    found = Run(party)
+    if found.party is None:
+        raise UsageError(
+            f"{party} is not a party's folder with a run in it.",
+            why="only a party destroys what is its own",
+            fix="give the folder that holds identity.json, charter.json and run/",
+        )
+    check_name(found.name, run)
+    name = me.party.name
+    if not found.folder.holds(f"ledger/{name}.jsonl"):
+        raise UsageError(f"{party} holds no ledger of {name}.", fix="give that party's own folder")
+    with at_rest(found.party):
+        if not everything and not found.folder.holds(f"heads/{name}.checkpoint"):
+            raise UsageError(
+                "The run is not over at this party, and goes on with what it captured.",
+                why="its ledger has no signed end",
+                fix="wait for the end, or give the run up at this party with --all",
+            )
+        return _forgotten(found, found.party, me, KINDS if everything else KINDS[:1])
+
+
+def _forgotten(run: Run, party: Path, me: Identity, what: tuple[str, ...]) -> Destroyed:
+    name, file = me.party.name, f"forgotten/{me.party.name}.jsonl"
+    earlier = run.folder.read(file)
+    notes = read_notes(earlier, me.party.verify, run=run.name, party=name)
+    places = [place for kind in what for place in _PLACES[kind]]
+    pieces = sum(_count(run.path / place) for place in places)
+    keys = Folder(party / "keys")
+    keyed = any(keys.there(place) for kind in what for place in _keys(kind, run.name))
+    same = [note for note in notes if set(what) <= set(note.what)]
+    if same and not pieces and not keyed:
+        return Destroyed(same[-1], 0, run.path / file, before=True)
+    try:
+        _destroy(run, party, me, what)
+        note = Forgotten(what, clock())
+        signed = note_of(me.signing, note, run=run.name, party=name)
+        run.folder.write(file, earlier + signed)
+    except OSError as error:
+        raise UsageError(
+            f"Not all of it could be destroyed, or noted ({error.strerror}).",
+            why="a folder is not writable, or the disk is full",
+            fix="make room, and run the same command again: it goes on where it was",
+        ) from error
+    return Destroyed(note, pieces, run.path / file)
+
+
+_PLACES = {"captures": ("captured",), "models": ("models", "checkpoints"), "state": ("private",)}
+"""Folders of a run in which pieces lie, by kind."""
+
+
+def _keys(kind: str, run: str) -> tuple[str, ...]:
+    """Return where a kind's keys lie below ``keys/``."""
+    return (run,) if kind == "state" else (f"{kind}/{run}",)
+
+
+def _destroy(run: Run, party: Path, me: Identity, what: tuple[str, ...]) -> None:
+    """Destroy keys, then pieces; raises UsageError if something is still there."""
+    name, keys = run.name, Folder(party / "keys")
+    if "captures" in what:
+        Captures(name, run.path).forget(me.party.name)  # of a folder that an older program kept
+    for kind in what:
+        for place in _keys(kind, name):
+            folder, _, leaf = place.rpartition("/")
+            Folder(keys.path / folder).remove_tree(leaf)
+    left = [place for kind in what for place in _keys(kind, name) if keys.there(place)]
+    if not left:
+        weights = weights_of(run.folder, gathered=False) if "models" in what else {}
+        if weights and not run.folder.holds("checkpoints.json"):  # whole: nothing is removed yet
+            run.folder.write("checkpoints.json", digests_text(weights))
+        for kind in what:
+            for place in _PLACES[kind]:
+                run.folder.remove_tree(place)
+                left += [place] if run.folder.there(place) else []
+    if left:
+        raise UsageError(
+            f"Something could not be removed: {', '.join(left)}.",
+            why="a folder is a link, or is not writable",
+            fix=f"look at {party / 'keys'} and {run.path}, then run the same command again",
+        )
+
+
+def _count(place: Path) -> int:
+    return sum(path.is_file() for path in place.rglob("*")) if place.is_dir() else 0

@@ -1,0 +1,386 @@
+"""After a run between organisations: the model that each party has, and what it destroys again."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from audits.evidence.steps import Status, Step
+from protocols.errors import EvidenceError
+from protocols.evidence.ledger import read_lines
+from protocols.policy.policy import PrivacyPolicy
+from protocols.policy.release import Release
+from protocols.wire.roles import Role
+from protocols.wire.roster import AGGREGATOR_NAME
+from secure_fgl import load_model
+from secure_fgl.errors import UsageError
+from secure_fgl.federation import Federation
+from secure_fgl.predicting.inputs import answers
+from secure_fgl.predicting.model_file import model_bytes
+from secure_fgl.run.model_digest import npz_bytes
+from secure_fgl.store.files import Folder
+from secure_fgl.store.finished_run import Run
+from secure_fgl.store.sides import release
+from secure_fgl.store.sides.forgetting import forget
+from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
+from secure_fgl.store.sides.own_model import own_model
+from secure_fgl.store.sides.release import HeldBack
+from secure_fgl.transports.nvflare.party import load_identity
+from secure_fgl.transports.nvflare.party_process import PartyProcess, conduct, open_process
+from tests import forked
+from tests.audits.attack_tools import LEAK, attacked, row
+from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
+from tests.secure_fgl.cli_tools import invoke
+
+CONFIG = banks(policy="he", rounds=2).model_copy(update={"seed": 6})
+HELD = PrivacyPolicy.preset("he").model_copy(
+    update={"name": "held", "release": Release(requires=("A10", "A05"))}
+)
+ATTACKS = HELD.release.requires if HELD.release is not None else ()
+pytestmark = pytest.mark.usefixtures("_state")
+
+
+class Direct:
+    """Carries envelopes between the sessions of one process, each with a folder of its own."""
+
+    def __init__(self, processes: dict[str, PartyProcess]) -> None:
+        self.processes = processes
+
+    def exchange(self, deliveries: Any) -> Any:
+        return [a for d in deliveries for a in self.processes[d.to].receive(d.data)]
+
+
+def play(parties: Parties) -> None:
+    """Let all parties play their run to its end."""
+    folders = parties.folders.items()
+    others = {f.name: open_process(parties.kit(site)) for site, f in folders if site != SERVER_SITE}
+    conduct(open_process(parties.kit(SERVER_SITE)), Direct(others))
+    for process in others.values():
+        process.close()
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Parties:
+    """A run whose first round is better than its second; every client waived what holds it back."""
+    base = tmp_path_factory.mktemp("models")
+    (base / "policy.yaml").write_text(json.dumps(HELD.document()))
+    config = CONFIG.model_copy(update={"policy": str(base / "policy.yaml")})
+    with pytest.MonkeyPatch.context() as patch:
+        forked.use(patch)
+        patch.setenv("SECURE_FGL_STATE", str(base / "keys"))
+        parties = assemble(config, base)
+        play(parties)
+    signed = [
+        waived(folder(parties, name), attack)
+        for name in parties.charter.plan.clients
+        for attack in ATTACKS
+    ]
+    for place in parties.folders.values():
+        for file in signed:
+            if file.parent.parent != place:
+                (place / "waivers").mkdir(exist_ok=True)
+                shutil.copy(file, place / "waivers")
+    return parties
+
+
+def waived(place: Path, attack: str, until: str | None = None) -> Path:
+    """Let a client sign its waiver for an attack."""
+    last = until or (date.today() + timedelta(days=30)).isoformat()
+    said = invoke(
+        "site", "waive", place, "--attack", attack, "--owner", "M. Bloch", "--until", last,
+        "--reason", "nobody is asked about members", "--format", "json",
+    )  # fmt: skip
+    assert said.exit_code == 0, said.stderr
+    return Path(json.loads(said.stdout)["file"])
+
+
+@pytest.fixture
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECURE_FGL_STATE", str(tmp_path / "no keys here"))
+
+
+def folder(parties: Parties, name: str) -> Path:
+    return next(f for f in parties.folders.values() if f.name == name)
+
+
+def copied(parties: Parties, name: str, to: Path) -> Path:
+    return Path(shutil.copytree(folder(parties, name), to / name))
+
+
+def entries(place: Path) -> list[dict[str, Any]]:
+    data = (place / "run" / "ledger" / f"{place.name}.jsonl").read_bytes()
+    return [entry for entry, _ in read_lines(data)]
+
+
+def step(place: Path, name: str) -> Step:
+    return next(found for found in Run(place).verify().steps if found.name == name)
+
+
+def test_each_party_has_the_model_that_its_role_is_given(played: Parties, tmp_path: Path) -> None:
+    parties = played
+    stated = entries(folder(parties, AGGREGATOR_NAME))[-1]["result"]
+    assert stated["best"] != stated["model"]
+    for which, digest in (("best", stated["best"]), ("final", stated["model"])):
+        for name in ("client-1", AGGREGATOR_NAME):
+            out = tmp_path / f"{which}-{name}.npz"
+            said = invoke(
+                "site", "model", folder(parties, name), "--run", parties.charter.run,
+                "--which", which, "--out", out, "--format", "json",
+            )  # fmt: skip
+            assert said.exit_code == 0, said.stderr
+            found = json.loads(said.stdout)
+            assert found["weights_sha256"] == digest  # of a shared model all have the same
+            assert load_model(out).facts["weights_sha256"] == digest
+            assert out.stat().st_mode & 0o777 == 0o600
+    authority = folder(parties, "key-authority")
+    said = invoke("site", "model", authority, "--out", tmp_path / "none.npz")
+    assert said.exit_code == 2 and "key_authority: models go to clients" in said.stderr
+    assert not (tmp_path / "none.npz").exists() and not (authority / "run" / "models").exists()
+    wrong = invoke("site", "model", authority, "--out", tmp_path / "n.npz", "--run", "ab" * 16)
+    assert wrong.exit_code == 2 and "another one" in wrong.stderr
+
+
+def test_a_model_s_file_predicts_as_the_run_did(played: Parties, tmp_path: Path) -> None:
+    parties = played
+    prepared: Any = Federation.from_config(CONFIG).prepare()
+    prepared.load()
+    part = prepared.sites[0].about.args[0]
+    name = parties.charter.plan.clients[0]
+    trained = own_model(folder(parties, name))
+    (tmp_path / "model.npz").write_bytes(model_bytes(trained))
+    loaded = load_model(tmp_path / "model.npz")
+    assert np.array_equal(answers(loaded, part, part.train), answers(trained, part, part.train))
+    theirs = answers(own_model(folder(parties, AGGREGATOR_NAME)), part, part.train)
+    assert np.array_equal(answers(loaded, part, part.train), theirs)
+    assert loaded.facts == {**trained.facts} and loaded.spec == trained.spec
+
+
+def test_a_ledger_names_its_client_s_model_and_another_one_fails(
+    played: Parties, tmp_path: Path
+) -> None:
+    parties = played
+    named = [e for e in entries(folder(parties, "client-1")) if e["kind"] == "model"]
+    assert [e["piece"] for e in named] == ["model", "last"]
+    assert not [e for e in entries(folder(parties, AGGREGATOR_NAME)) if e["kind"] == "model"]
+    place = copied(parties, "client-1", tmp_path)
+    assert step(place, "result").detail.startswith("2 models of client-1 as its ledger names")
+    file = place / "run" / "models" / "client-1" / "model"
+    whole = file.read_bytes()
+    for spoilt in (whole[:-1] + bytes([whole[-1] ^ 1]), file.with_name("last").read_bytes()):
+        file.write_bytes(spoilt)
+        assert Run(place).verify().verdict == "FAILED at result"
+        said = invoke("site", "model", place, "--out", tmp_path / "spoilt.npz")
+        assert said.exit_code == 5 and not (tmp_path / "spoilt.npz").exists()
+    file.unlink()  # it is the client's own: to destroy it breaks no evidence
+    file.with_name("last").unlink()
+    assert Run(place).verify().verdict == "own side holds"
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["none of ours", "cut", "another shape", "a pickle", "another member", "sizes"],
+)
+def test_a_file_that_is_no_model_is_refused(change: str, played: Parties, tmp_path: Path) -> None:
+    trained = own_model(folder(played, "client-1"))
+    data = model_bytes(trained)
+    with np.load(io.BytesIO(data)) as file:
+        arrays = dict(file)
+    facts = json.loads(bytes(arrays["description"]))
+    if change == "another shape":
+        arrays["weights"] = arrays["weights"][:-1]
+    if change == "a pickle":
+        arrays["weights"] = np.array([object()], dtype=object)
+    if change == "another member":
+        facts["more"] = 1
+    if change == "sizes":  # nothing is made of them before they are compared
+        facts["spec"]["features"] = 1 << 40
+    arrays["description"] = np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8)
+    made = io.BytesIO()
+    np.savez(made, **arrays)
+    written = {"none of ours": b"PK", "cut": data[:-9]}.get(change, made.getvalue())
+    (tmp_path / "m.npz").write_bytes(written)
+    with pytest.raises(UsageError, match="not a model's file of ours"):
+        load_model(tmp_path / "m.npz")
+    (tmp_path / "m.npz").write_bytes(npz_bytes(dict(np.load(io.BytesIO(data)))))
+    assert load_model(tmp_path / "m.npz").facts["run"] == played.charter.run  # the control
+
+
+# --- forgetting ---------------------------------------------------------------------------------
+
+
+def test_o9_forgotten_captures_are_gone_and_signed(played: Parties, tmp_path: Path) -> None:
+    parties = played
+    place = copied(parties, "client-1", tmp_path)
+    assert step(place, "captured").status is Status.OK
+    control = copied(parties, "client-2", tmp_path)
+    shutil.rmtree(control / "run" / "captured")  # without a word, before its days are over
+    assert Run(control).verify().verdict == "FAILED at captured"
+    said = invoke("site", "forget", place, "--captures", "--run", parties.charter.run)
+    assert said.exit_code == 0, said.stderr
+    assert not (place / "run" / "captured").exists()
+    assert not (place / "keys" / "captures" / parties.charter.run).exists()
+    found = Run(place).verify()
+    assert found.verdict == "own side holds"
+    told = step(place, "captured")
+    assert told.status is Status.NOT_CHECKED and "client-1 destroyed its captures at" in told.detail
+    assert own_model(place).facts["client"] == "client-1"  # nothing else is gone
+    again = invoke("site", "forget", place, "--captures")
+    assert again.exit_code == 0 and "Nothing was left" in again.stderr
+    notes = place / "run" / "forgotten" / "client-1.jsonl"
+    assert len(notes.read_bytes().splitlines()) == 1
+
+    whole = notes.read_bytes()
+    for bad in (
+        whole.replace(b'"captures"', b'"models"'),
+        whole.replace(b"Z", b"Z", 1).replace(b'"at":"2', b'"at":"3'),
+        whole + b"x",
+        (folder(parties, "client-2") / "identity.json").read_bytes(),
+    ):
+        notes.write_bytes(bad)
+        assert Run(place).verify().verdict == "FAILED at captured"
+    notes.rename(notes.with_name("client-2.jsonl"))  # another party's note is none of this one's
+    notes.with_name("client-2.jsonl").write_bytes(whole)
+    assert Run(place).verify().verdict == "FAILED at captured"
+
+
+def test_all_that_a_party_kept_is_destroyed_keys_first(
+    played: Parties, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted between keys and pieces, it goes on; what is left meanwhile opens no more."""
+    parties = played
+    place = copied(parties, "client-1", tmp_path)
+    me = load_identity(place)
+
+    plain = Folder.remove_tree
+
+    def interrupted(self: Folder, name: str) -> None:
+        if self.path == place / "run":
+            raise KeyboardInterrupt
+        plain(self, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "remove_tree", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            forget(place, me, everything=True)
+    assert (place / "run" / "models" / "client-1" / "model").is_file()
+    assert not list((place / "keys").rglob("*.key"))
+    with pytest.raises(UsageError, match="locked, and its key is not here"):
+        own_model(place)
+    found = forget(place, me, everything=True)
+    assert found.pieces > 0 and not (place / "run" / "models").exists()
+    assert Run(place).verify().verdict == "own side holds"
+    said = invoke("site", "model", place, "--out", tmp_path / "none.npz")
+    assert said.exit_code == 2 and "destroyed its captures and models and state" in said.stderr
+
+
+def test_what_sides_destroyed_is_handed_over_and_the_whole_still_verifies(
+    played: Parties, tmp_path: Path
+) -> None:
+    parties = played
+    places = {f.name: copied(parties, f.name, tmp_path) for f in parties.folders.values()}
+    early, _ = write_hand_over(places["client-1"], tmp_path / "early.zip")
+    for name in ("client-1", AGGREGATOR_NAME):
+        forget(places[name], load_identity(places[name]), everything=True)
+        assert Run(places[name]).verify().verdict == "own side holds"
+    assert "models, all metrics" in step(places[AGGREGATOR_NAME], "result").detail
+    with pytest.raises(UsageError, match="no shared model"):
+        own_model(places[AGGREGATOR_NAME])
+    handed = [write_hand_over(place, tmp_path / f"{n}.zip")[0] for n, place in places.items()]
+    assert gather_files([early, *handed], tmp_path / "whole").missing == ()
+    found = Run(tmp_path / "whole").verify()
+    assert found.verdict == "self-consistent only", found.failed
+    whole = invoke("site", "model", tmp_path / "whole", "--out", tmp_path / "n.npz")
+    assert whole.exit_code == 2 and "model export" in whole.stderr
+    assert step(tmp_path / "whole", "captured").detail.count("as it signed") == 2
+
+
+def test_a_run_that_is_not_over_keeps_its_captures_unless_it_is_given_up(
+    tmp_path: Path,
+) -> None:
+    parties = assemble(banks(), tmp_path / "parties")
+    site = parties.charter.sites["client-1"]
+    process = open_process(parties.kit(site))
+    assert process.kit.me.party.role is Role.CLIENT
+    place, me = parties.folders[site], process.kit.me
+    with pytest.raises(UsageError, match="at work"):
+        forget(place, me, everything=True)
+    process.files.close()  # what the system does for a dead process
+    with pytest.raises(UsageError, match="not over"):
+        forget(place, me)
+    assert forget(place, me, everything=True).note.what == ("captures", "models", "state")
+    assert not list((place / "keys").rglob("*.key"))
+    with pytest.raises(UsageError, match="cannot be resumed"):
+        open_process(parties.kit(site))
+    assert Run(place).verify().verdict == "own side holds, unsigned"
+    said = invoke("site", "forget", place)
+    assert said.exit_code == 2 and "--captures" in said.stderr
+
+
+# --- what a policy holds back -------------------------------------------------------------------
+
+
+def test_a_model_is_held_back_until_every_client_signed(played: Parties, tmp_path: Path) -> None:
+    place = copied(played, "client-1", tmp_path)
+    assert own_model(place).facts["client"] == "client-1"  # the control: all waivers lie there
+    other = place / "waivers" / "A05.client-3.json"
+    whole = other.read_bytes()
+    for spoilt, code, text in (
+        (None, 2, "A05 is NOT_TESTED, and no waiver is signed by client-3"),
+        (whole.replace(b"client-3", b"client-2"), 5, "not signed by client-2"),
+        (whole.replace(b"M. Bloch", b"N. Bloch"), 5, "not signed by client-3"),
+        (b"{}", 5, "states no format version"),
+    ):
+        other.unlink()
+        if spoilt is not None:
+            other.write_bytes(spoilt)
+        said = invoke("site", "model", place, "--out", tmp_path / "held.npz")
+        assert said.exit_code == code and text in " ".join(said.stderr.split()), said.stderr
+        assert not (tmp_path / "held.npz").exists()
+        with pytest.raises((HeldBack, EvidenceError)):
+            Run(place).model("client-1")
+        other.write_bytes(whole)
+    with pytest.raises(HeldBack, match="accepted"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(release, "today", lambda: date.today() + timedelta(days=31))
+        own_model(place)
+    office = folder(played, AGGREGATOR_NAME)
+    for wrong, text in ((office, "holds no data"), (place, "does not hold models back for A04")):
+        attack = "A04" if wrong is place else "A05"
+        told = invoke(
+            "site", "waive", wrong, "--attack", attack, "--owner", "M", "--until", "2099-01-01",
+            "--reason", "r",
+        )  # fmt: skip
+        assert told.exit_code == 2 and text in " ".join(told.stderr.split())
+
+
+def test_an_answered_attack_takes_the_place_of_waivers(played: Parties, tmp_path: Path) -> None:
+    """Attacks run where all sides are; a verdict on other ledgers, or a FAIL, is no answer."""
+    handed = [write_hand_over(f, tmp_path / f"{f.name}.zip")[0] for f in played.folders.values()]
+    gather_files(handed, tmp_path / "whole")
+    view = Run(tmp_path / "whole").view()
+    place = copied(played, "client-1", tmp_path)
+    for file in (place / "waivers").glob("A05.*"):
+        file.unlink()
+    out = tmp_path / "m.npz"
+    for found, code in (
+        (attacked(view, row(**LEAK)), 2),
+        (attacked(view, row(), heads_digest="ab" * 32), 2),
+        (attacked(view, row()), 0),
+    ):
+        (tmp_path / "whole" / "attacks.json").write_bytes(found.attacks_text)
+        said = invoke("site", "model", place, "--audited", tmp_path / "whole", "--out", out)
+        assert said.exit_code == code, said.stderr
+        assert out.exists() == (code == 0)
+    ledger = tmp_path / "whole" / "ledger" / "client-2.jsonl"
+    ledger.write_bytes(ledger.read_bytes()[:-2])
+    out.unlink()
+    said = invoke("site", "model", place, "--audited", tmp_path / "whole", "--out", out)
+    assert said.exit_code == 5 and not out.exists()
+    with pytest.raises(HeldBack):
+        own_model(place)
