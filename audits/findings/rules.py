@@ -80,7 +80,7 @@ def findings(
     diff: PlanDiff,
     egress: Sequence[Egress],
     gone: Dropouts,
-    spent: Account,
+    spent: Sequence[Account],
     evidence: Verification,
     result: Mapping[str, Any],
     *,
@@ -93,13 +93,18 @@ def findings(
     _unplanned(make, diff)
     _egress(make, egress)
     _refused(make, diff)
-    if not spent.borne_out:
-        make.add(
-            "BUDGET_EXCEEDED",
-            "high",
-            f"The ledgers show epsilon {spent.recorded} where {spent.target} was planned.",
-            "Do not quote the planned figure; secure-fgl audit account shows where it was spent.",
-        )
+    for place, account in enumerate(spent):
+        if not account.borne_out:
+            of = f" of {account.unit}" if place else ""
+            make.add(
+                "BUDGET_EXCEEDED",
+                "high",
+                f"The ledgers show epsilon {account.recorded}{of} where {account.target} was "
+                "planned.",
+                "Do not quote the planned figure; secure-fgl audit account shows where it was "
+                "spent.",
+                item=account.unit if place else "",
+            )
     if ACTIVE_AGGREGATOR in plan.warnings:
         make.add(
             "ACTIVE_AGGREGATOR",
