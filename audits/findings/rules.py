@@ -93,18 +93,7 @@ def findings(
     _unplanned(make, diff)
     _egress(make, egress)
     _refused(make, diff)
-    for place, account in enumerate(spent):
-        if not account.borne_out:
-            of = f" of {account.unit}" if place else ""
-            make.add(
-                "BUDGET_EXCEEDED",
-                "high",
-                f"The ledgers show epsilon {account.recorded}{of} where {account.target} was "
-                "planned.",
-                "Do not quote the planned figure; secure-fgl audit account shows where it was "
-                "spent.",
-                item=account.unit if place else "",
-            )
+    _overspent(make, spent)
     if ACTIVE_AGGREGATOR in plan.warnings:
         make.add(
             "ACTIVE_AGGREGATOR",
@@ -233,6 +222,18 @@ def _readable(row: Egress) -> str:
     if row.recipient_role == Role.CLIENT:
         return "the network can read what each client was sent."
     return f"the {words.role(row.recipient_role)} can read every single message."
+
+
+def _overspent(make: _Maker, spent: Sequence[Account]) -> None:
+    for place, account in enumerate(spent):
+        if not account.borne_out:
+            make.add(
+                "BUDGET_EXCEEDED",
+                "high",
+                f"The ledgers show epsilon {account.recorded} of {account.unit}; {account.target} was planned.",
+                "Do not quote the planned figure; audit account shows where it was spent.",
+                item=account.unit if place else "",
+            )
 
 
 def _refused(make: _Maker, diff: PlanDiff) -> None:
