@@ -230,7 +230,8 @@ def _overspent(make: _Maker, spent: Sequence[Account]) -> None:
             make.add(
                 "BUDGET_EXCEEDED",
                 "high",
-                f"The ledgers show epsilon {account.recorded} of {account.unit}; {account.target} was planned.",
+                f"The ledgers show epsilon {account.recorded}, {account.target} was planned "
+                f"({account.unit}).",
                 "Do not quote the planned figure; audit account shows where it was spent.",
                 item=account.unit if place else "",
             )
@@ -292,9 +293,4 @@ def _labels(make: _Maker, plan: Plan, simulated: bool) -> None:
         )
 
 
-__all__ = [
-    "SEVERITIES",
-    "findings",
-    "made",
-    "ranked",
-]
+__all__ = ["SEVERITIES", "findings", "made", "ranked"]

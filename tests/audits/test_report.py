@@ -122,7 +122,7 @@ def test_a_separated_run_on_real_data_carries_neither_banner():
     facts = (*facts[:3], (kept, over))
     found = findings(case.plan, *facts, about[2], case.result, simulated=False)
     (said,) = [f for f in found if f.rule == "BUDGET_EXCEEDED"]
-    assert said.item == "one node" and "of one node" in said.message and said.severity == "high"
+    assert said.item == "one node" and "(one node)" in said.message and said.severity == "high"
 
 
 @pytest.mark.parametrize("value", [1.5, -0.01, 10**30, "0.5", True, None, [0.5]])
