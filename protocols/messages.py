@@ -109,10 +109,14 @@ class SumMessage(Message):
         receiver: who reads the total (O11): the aggregator, or one client of the cohort, the
             clients in turn (`Reply.handed`): then the total of all others, as that client sends no
             value but a blind, under which the aggregator opens noise.
+        twice: it holds one value under two weights, so that its totals give sums of fewer clients:
+            without all whose weights are alike, perhaps a single one's. It leaves under noise, or
+            in clear.
     """
 
     disclosure = Disclosure.SUM
     receiver: ClassVar[Receiver] = "aggregator"
+    twice: ClassVar[bool] = False
 
 
 class WeightedSumMessage(Message):
