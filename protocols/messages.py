@@ -239,9 +239,14 @@ class SealedMessage(Message):
 
 
 class ReleasedMessage(Message):
-    """Computed from already disclosed outputs only (the global model, a step number)."""
+    """Computed from already disclosed outputs only (the global model, a step number).
+
+    Attributes:
+        retold: it holds what single clients said in clear, which its receivers read then, too.
+    """
 
     disclosure = Disclosure.RELEASED
+    retold: ClassVar[bool] = False
 
 
 class PublicMessage(Message):
