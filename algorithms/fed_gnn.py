@@ -111,9 +111,19 @@ class Client(fed_gcn.Client):
         return int(rounds > self.warm)
 
     def linked(self, site: Site, *given: Message) -> Linked:
-        """Return what a client's nodes say to rows; raises ValueError if it knows no such edges."""
+        """Return what a client's nodes say to rows.
+
+        Raises:
+            ValueError: the client knows no such edges, or others hold some of its nodes and tell
+                their terms: it would be told of nodes that its own second layer hears, again.
+        """
         (start,) = (one for one in given if isinstance(one, Start))
         data = local(site.data)
+        if data.tells is not None:
+            raise ValueError(
+                "rows of fed_gnn are of nodes with one client each, and in this partition clients "
+                "hold nodes together; take METIS with linked: true, or nodes: 0"
+            )
         bare = Linked(data, 1)
         check_numbers(bare.links[1], self.nodes)
         inputs = features(data)[: len(bare.ids)] if self.alone else _inputs(data, bare)

@@ -17,7 +17,8 @@ Where this departs from the paper and from the authors' code:
 
 * The paper's eq. 7 writes a sum of changes; a weighted mean is meant, and is what its code takes.
 * delta_mean is the norm of the weighted mean, as the paper has it; the code's is unweighted, for
-  which its bounds epsilon1 were chosen: `mean: plain`, with twice as many numbers sent.
+  which its bounds epsilon1 were chosen: `mean: plain`, with twice as many numbers sent, and only
+  in clear: totals of n_i D_i and of D_i tell sums of fewer clients.
 * Who vanishes between sum and cosines loses the split of that round, not the sum.
 """
 
@@ -73,7 +74,8 @@ def gcfl(
         epsilon2: and where some client's change has a larger one; None never cuts. The defaults of
             both are the authors' for seven sets of molecules.
         first_split: rounds that pass before the first cut; 20 in the authors' code.
-        mean: which mean change must be small: `weighted` by records, or `plain` as in the code.
+        mean: which mean change must be small: `weighted` by records, or `plain` as in the code,
+            which policies in clear alone admit.
         cut: how a cluster is cut; the lightest cut by Stoer and Wagner in the paper.
         cut_guard: what keeps a side from being too small for a sum: `constrained` seeks the
             lightest cut with two large sides, `whole` gives up a cut with a small one; with `leave`

@@ -109,10 +109,14 @@ class SumMessage(Message):
         receiver: who reads the total (O11): the aggregator, or one client of the cohort, the
             clients in turn (`Reply.handed`): then the total of all others, as that client sends no
             value but a blind, under which the aggregator opens noise.
+        twice: it holds one value under two weights, so that its totals give sums of fewer clients:
+            without all whose weights are alike, perhaps a single one's. It leaves under noise, or
+            in clear.
     """
 
     disclosure = Disclosure.SUM
     receiver: ClassVar[Receiver] = "aggregator"
+    twice: ClassVar[bool] = False
 
 
 class WeightedSumMessage(Message):
@@ -235,9 +239,14 @@ class SealedMessage(Message):
 
 
 class ReleasedMessage(Message):
-    """Computed from already disclosed outputs only (the global model, a step number)."""
+    """Computed from already disclosed outputs only (the global model, a step number).
+
+    Attributes:
+        retold: it holds what single clients said in clear, which its receivers read then, too.
+    """
 
     disclosure = Disclosure.RELEASED
+    retold: ClassVar[bool] = False
 
 
 class PublicMessage(Message):

@@ -1,18 +1,23 @@
-"""Steps of the verification, attacks and claims as JUnit XML, for the pages of a CI.
+"""Steps of the verification, attacks, claims and findings as JUnit XML, for the pages of a CI.
 
-A case is one step, one row of an attack, or one claim of an epsilon. What fails is a failure. What
-decides nothing, was not tested or not checked is skipped, with the reason, and never passed. A
-failed attack that somebody accepted (a waiver in force) is skipped too, and says by whom.
+A case is one step, one row of an attack, one claim of an epsilon, or one finding that is about none
+of these. What fails is a failure, and so is a finding that is critical or high, as for ``audit
+report``. What decides nothing, was not tested or not checked, and a lighter finding, is skipped,
+with the reason, and never passed. A failed attack or a finding that somebody accepted (a waiver in
+force) is skipped too, and says by whom.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 from xml.etree import ElementTree as Xml
 
+from audits.findings.changes import lost
 from audits.report.models import Report
+from audits.report.sections import Waived
 
 NAME = "junit"
 FILE = "audit-junit.xml"
@@ -21,6 +26,8 @@ BROKEN_TOO = True
 
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _NEVER = "1970-01-01T00:00:00"
+_GRAVE = ("critical", "high")
+"""What fails a report where nothing else was asked for (``--fail-on high``)."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,12 @@ class _Case:
 def export(report: Report) -> bytes:
     """Return the XML (UTF-8); its shape is that of Ant's JUnit task."""
     suites = Xml.Element("testsuites")
-    parts = {"verify": _steps(report), "attacks": _attacks(report), "claims": _claims(report)}
+    parts = {
+        "verify": _steps(report),
+        "attacks": _attacks(report),
+        "claims": _claims(report),
+        "findings": [*_findings(report), *_no_longer_measured(report)],
+    }
     for number, (name, cases) in enumerate(parts.items()):
         _suite(suites, report, number, name, cases)
     Xml.indent(suites)
@@ -58,14 +70,46 @@ def _attacks(report: Report) -> list[_Case]:
         name = " ".join(filter(None, (row.id, row.name, row.payload, row.what)))
         waiver = waived.get((f"ATTACK_{row.id}", row.payload, row.what))
         if row.verdict == "FAIL" and waiver is not None:
-            why = f"accepted by {waiver.owner} until {waiver.until}: {waiver.reason}"
-            found.append(_Case(name, "skipped", f"FAIL, {why}. {row.reason}"))
+            found.append(_Case(name, "skipped", f"FAIL, {_accepted(waiver)}. {row.reason}"))
         elif row.verdict in ("PASS", "FAIL", "ERROR"):
             state = {"PASS": "passed", "FAIL": "failure", "ERROR": "error"}[row.verdict]
             found.append(_Case(name, state, row.reason))  # type: ignore[arg-type]
         else:
             found.append(_Case(name, "skipped", f"{row.verdict}: {row.reason}"))
     return found
+
+
+def _accepted(waiver: Waived) -> str:
+    return f"accepted by {waiver.owner} until {waiver.until}: {waiver.reason}"
+
+
+def _findings(report: Report) -> list[_Case]:
+    """Return what was found, less what is a case of its own as a row or a claim."""
+    shown = {f"{verdict}_{row.id}" for row in report.attacks for verdict in (row.verdict, "ATTACK")}
+    found = []
+    for one in report.findings:
+        if one.rule in shown or one.rule == "CLAIM_FALSIFIED":
+            continue
+        name = " ".join(filter(None, (one.id, one.rule, one.payload, one.item)))
+        said = f"{one.severity}: {one.message}"
+        if one.waiver is not None:
+            found.append(_Case(name, "skipped", f"{_accepted(one.waiver)}. {said}"))
+        else:
+            found.append(_Case(name, "failure" if one.severity in _GRAVE else "skipped", said))
+    return found
+
+
+def _no_longer_measured(report: Report) -> list[_Case]:
+    """Return attacks that succeeded in the baseline and were not run again."""
+    gone = [one for one in (report.changes.changes if report.changes else ()) if lost(one)]
+    return [
+        _Case(
+            f"NO LONGER MEASURED {one.kind} {one.what}",
+            "failure" if one.severity in _GRAVE else "skipped",
+            f"{one.severity}: succeeded in the baseline ({one.old}), and was not run again",
+        )
+        for one in gone
+    ]
 
 
 def _claims(report: Report) -> list[_Case]:
@@ -91,7 +135,7 @@ def _suite(suites: Xml.Element, report: Report, number: int, name: str, cases: l
             "package": "secure-fgl",
             "id": str(number),
             "name": name,
-            "timestamp": report.subject.last_entry.removesuffix("Z") or _NEVER,
+            "timestamp": _time(report.subject.last_entry),
             "hostname": "localhost",
             "tests": str(len(cases)),
             "failures": str(count["failure"]),
@@ -118,6 +162,14 @@ def _suite(suites: Xml.Element, report: Report, number: int, name: str, cases: l
             Xml.SubElement(here, case.state, said)
     Xml.SubElement(suite, "system-out").text = ""
     Xml.SubElement(suite, "system-err").text = ""
+
+
+def _time(text: str) -> str:
+    """Return the time of a ledger's entry as a date; a stranger may have written anything there."""
+    try:
+        return datetime.strptime(text.removesuffix("Z"), "%Y-%m-%dT%H:%M:%S").isoformat()
+    except ValueError:
+        return _NEVER
 
 
 def _clean(text: str) -> str:

@@ -4,7 +4,8 @@ A rule is a rule of a finding or an attack. A result is a finding, or an attack'
 place is the line of ``plan.json`` at which the plan's item says its name: the item that it is
 about, or the first that discloses such a payload; the first line, if it is about the whole run. A
 finding that somebody accepted stays, as a suppressed result. What was not tested, or decides
-nothing, is ``open`` and never ``pass``.
+nothing, and an attack that succeeded in the baseline and was not run again, is ``open`` and never
+``pass``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Any
 
 from audits.attacks._shared.models import AttackRow
 from audits.explain import find
+from audits.findings.changes import lost
 from audits.report.models import Finding, Report, Severity
+from audits.report.sections import Change
 
 NAME = "sarif"
 FILE = "audit.sarif"
@@ -32,6 +35,7 @@ _LEVELS: dict[Severity, str] = {
     "low": "note",
     "info": "note",
 }
+_GONE = "NO_LONGER_MEASURED"
 _OPEN = ("NOT_TESTED", "INCONCLUSIVE", "INVALID", "ERROR")
 
 
@@ -43,10 +47,13 @@ def export(report: Report, plan: str) -> bytes:
         plan: the text of the run's ``plan.json``.
     """
     passed = [row for row in report.attacks if row.verdict == "PASS"]
-    names = sorted({f.rule for f in report.findings} | {row.id for row in passed})
+    gone = [one for one in (report.changes.changes if report.changes else ()) if lost(one)]
+    found = {f.rule for f in report.findings} | {row.id for row in passed}
+    names = sorted(found | {_GONE for _ in gone})
     place = {name: number for number, name in enumerate(names)}
     lines = _Lines(report, plan)
     results = [_finding(finding, place, lines) for finding in report.findings]
+    results += [_gone(change, place) for change in gone]
     results += [_passed(row, place, lines) for row in passed]
     run = {
         "tool": {
@@ -129,6 +136,20 @@ def _finding(finding: Finding, place: dict[str, int], lines: _Lines) -> dict[str
             }
         ]
     return found
+
+
+def _gone(change: Change, place: dict[str, int]) -> dict[str, Any]:
+    said = f"{change.kind} {change.what} succeeded in the baseline ({change.old})"
+    return {
+        "ruleId": _GONE,
+        "ruleIndex": place[_GONE],
+        "kind": "open",
+        "level": "none",
+        "message": {"text": f"{said}, and was not run again."},
+        "locations": [_location(1)],
+        "partialFingerprints": {"secureFglChange/v1": change.fingerprint},
+        "properties": {"severity": change.severity},
+    }
 
 
 def _passed(row: AttackRow, place: dict[str, int], lines: _Lines) -> dict[str, Any]:

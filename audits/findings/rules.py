@@ -80,7 +80,7 @@ def findings(
     diff: PlanDiff,
     egress: Sequence[Egress],
     gone: Dropouts,
-    spent: Account,
+    spent: Sequence[Account],
     evidence: Verification,
     result: Mapping[str, Any],
     *,
@@ -93,13 +93,7 @@ def findings(
     _unplanned(make, diff)
     _egress(make, egress)
     _refused(make, diff)
-    if not spent.borne_out:
-        make.add(
-            "BUDGET_EXCEEDED",
-            "high",
-            f"The ledgers show epsilon {spent.recorded} where {spent.target} was planned.",
-            "Do not quote the planned figure; secure-fgl audit account shows where it was spent.",
-        )
+    _overspent(make, spent)
     if ACTIVE_AGGREGATOR in plan.warnings:
         make.add(
             "ACTIVE_AGGREGATOR",
@@ -230,6 +224,19 @@ def _readable(row: Egress) -> str:
     return f"the {words.role(row.recipient_role)} can read every single message."
 
 
+def _overspent(make: _Maker, spent: Sequence[Account]) -> None:
+    for place, account in enumerate(spent):
+        if not account.borne_out:
+            make.add(
+                "BUDGET_EXCEEDED",
+                "high",
+                f"The ledgers show epsilon {account.recorded}, {account.target} was planned "
+                f"({account.unit}).",
+                "Do not quote the planned figure; audit account shows where it was spent.",
+                item=account.unit if place else "",
+            )
+
+
 def _refused(make: _Maker, diff: PlanDiff) -> None:
     for code in sorted({entry.code for entry in diff.denied}):
         entries = [entry for entry in diff.denied if entry.code == code]
@@ -286,9 +293,4 @@ def _labels(make: _Maker, plan: Plan, simulated: bool) -> None:
         )
 
 
-__all__ = [
-    "SEVERITIES",
-    "findings",
-    "made",
-    "ranked",
-]
+__all__ = ["SEVERITIES", "findings", "made", "ranked"]

@@ -73,7 +73,7 @@ def report_of(case: Case) -> Report:
     spent, tried = accounts(case), outcome(case, egress)
     smallest = smallest_opened(case.ledger_index)
     cautions = limits(plan, case.policy, simulated=simulated, attacked=tried.tried.used, side=side)
-    known = findings(plan, diff, egress, gone, spent[0], evidence, case.result, simulated=simulated)
+    known = findings(plan, diff, egress, gone, spent, evidence, case.result, simulated=simulated)
     found = _judged(case.view, ranked((*known, *_of_parts(case), *tried.findings)))
     report = Report(
         subject=_subject(case),

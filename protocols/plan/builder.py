@@ -9,7 +9,7 @@ from crypto.homomorphic.he import Scheme
 from crypto.hpke import SEAL_OVERHEAD
 from protocols.disclosures.names import Disclosure
 from protocols.forms import Exchange
-from protocols.messages import Message
+from protocols.messages import Message, ReleasedMessage
 from protocols.plan.drawn import DrawnPlan
 from protocols.plan.learns import learns
 from protocols.plan.models import Models
@@ -173,7 +173,9 @@ class PlanBuilder:
         header = header_bytes(id, self.name(route[0]), self.name(route[1]))
         values = any(field.wire != "bytes" and field.shape for k in kinds for field in k.fields)
         values = values or any(field.wire in ("f4", "f8") for k in kinds for field in k.fields)
-        known = learns(disclosure, chain, up=route[0] == UP[0], model=values)
+        retold = any(issubclass(kind, ReleasedMessage) and kind.retold for kind in kinds)
+        up = route[0] == UP[0]
+        known = learns(disclosure, chain, up=up, model=values, retold=retold)
         self.items.append(
             Item(
                 id=id,

@@ -24,7 +24,12 @@ BUDGET_WITHOUT_NOISE = (
 
 
 def learns(
-    disclosure: Disclosure, chain: tuple[Guard, ...], up: bool, *, model: bool = True
+    disclosure: Disclosure,
+    chain: tuple[Guard, ...],
+    up: bool,
+    *,
+    model: bool = True,
+    retold: bool = False,
 ) -> dict[str, str]:
     """Return, per role, what an item of this disclosure and protection tells it.
 
@@ -33,10 +38,12 @@ def learns(
         chain: the policy's guards for it.
         up: True from client to aggregator, False from aggregator to client.
         model: a released message holds vectors or real numbers, and not mere flags and counters.
+        retold: it holds what single clients said in clear.
     """
     words, network = words_of(disclosure), NETWORK if find(chain, "seal") else _CLEAR
     if not up:
-        return {"client": words.handed(model), "network": network}
+        said = words.retold() if retold else words.handed(model)
+        return {"client": said, "network": network}
     if find(chain, "unsafe_clear") is not None:
         return {"aggregator": _CLEAR, "network": _CLEAR}
     return words.learns(chain, network)

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 
-from algorithms._shared.row_sums import look, meet
+from algorithms._shared.row_sums import Linked, look, meet
 from algorithms.fed_avg import Start, fed_avg
 from algorithms.fed_gcn import Block, Gather, NodeTerms, Server, Told
-from algorithms.fed_gnn import augmented, fed_gnn
+from algorithms.fed_gnn import augmented, embeddings, fed_gnn
 from algorithms.tasks import DataSpec
 from algorithms.tasks.inputs.nodes import NodeData
 from algorithms.tasks.node import NodeTask
@@ -27,6 +28,7 @@ from tests.algorithms.test_fed_gcn import (
     graph,
     logits,
     masks,
+    overlapping,
     parts_of,
 )
 
@@ -164,6 +166,36 @@ def test_an_embedding_of_a_node_by_itself_is_its_own_and_zero_without_features()
     assert moved.tolist() == [node] and not less[node, :-1].any() and less[node, -1] == 1
     whole, less = (terms(x, False).toarray() for x in (part.x, without))  # the control
     assert np.count_nonzero(np.abs(whole - less).max(axis=1)) > 1
+
+
+def test_clients_that_hold_a_node_together_are_refused_and_nothing_of_theirs_leaves():
+    """Their rows hold inner edges, too: nodes without an edge elsewhere, and neighbours twice."""
+    part = overlapping(graph())[0]
+    site = Site(NodeData.from_graph(part), seed=0)
+    at = Gather(block=0), Start(weights=some_weights(task()))
+    for name in ("link", "gather"):
+        form = fed_gnn(task(), nodes=NODES).forms[name == "gather"]
+        said = next(e.answer for e in form.exchanges if e.name == name)
+        with pytest.raises(ValueError, match="hold nodes together"):
+            said(site, *at)
+    assert set(Linked(site.data, 1).links[0]) - set(part.beyond[0])  # the control
+
+
+def test_a_crafted_model_reads_one_node_in_a_sum_over_all():
+    """What a row rests on counts clients, and not what they say: see docs/adr/0055."""
+    rng, made, key = np.random.default_rng(3), task(), FEATURES - 1
+    x = rng.random((20, FEATURES))
+    x[:, key], target = 0.0, 7
+    x[target, key] = 1.0  # what parts it from the others
+    weights = np.zeros(made.size, np.float32)
+    matrix = np.eye(FEATURES, HIDDEN)
+    matrix[key] = 4.0  # more than any feature, which the bias takes off again
+    weights[: FEATURES * HIDDEN] = matrix.ravel()
+    weights[FEATURES * HIDDEN : (FEATURES + 1) * HIDDEN] = -4.0
+    total = embeddings(sp.csr_array(x), weights, HIDDEN).sum(axis=0)
+    assert np.abs(total - x[target, :HIDDEN]).max() < 1e-6
+    honest = embeddings(sp.csr_array(x), some_weights(made), HIDDEN).sum(axis=0)
+    assert np.abs(honest - x[target, :HIDDEN]).max() > 0.1
 
 
 def play(round, replies):

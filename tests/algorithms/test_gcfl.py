@@ -15,6 +15,7 @@ from algorithms._shared.clusters import (
     Criterion,
     CutGuard,
     CutRule,
+    Start,
     State,
     Update,
 )
@@ -27,12 +28,13 @@ from protocols.clusters.cuts import CUTS, GUARDS
 from protocols.disclosures.sum.view import TotalView
 from protocols.errors import NotAdmitted
 from protocols.forms import Algorithm
-from protocols.policy.policy import PrivacyPolicy
+from protocols.policy.policy import PRESETS, PrivacyPolicy
 from protocols.rounds import Cohort, Reply
 from tests.toys.kinds import KINDS, sites_of, task_of
 from tests.toys.quadratic import Bowl, Quadratic, drive
 from tests.toys.stage import Played, play
 
+TOTALS = ("delta", "plain")
 EAGER: dict[str, Any] = {"epsilon1": 10.0, "epsilon2": 1e-3, "first_split": 0}
 
 
@@ -123,15 +125,32 @@ def test_the_plain_mean_counts_clients_alike(make: Any) -> None:
     assert asked["weighted"] is None and isinstance(asked["plain"], Compare)
 
 
-def test_the_plain_mean_cuts_protected_as_in_clear() -> None:
-    algorithm = gcfl(Still(size=7, lr=0.1), **EAGER, mean="plain")
-    clear, masked = (
-        play(algorithm, groups(), policy, rounds=2) for policy in ("unsafe_plaintext", "masks")
-    )
-    assert told(masked) == told(clear) and len(told(clear)) == 2
-    weighted = play(gcfl(Still(size=7, lr=0.1), **EAGER), groups(), "unsafe_plaintext", rounds=2)
-    members = [[names for names, _ in told(played)] for played in (weighted, clear)]
-    assert members[0] == members[1]  # all have as many records
+def test_the_plain_mean_cuts_as_the_weighted_one_where_all_weigh_alike() -> None:
+    played = [
+        play(gcfl(Still(size=7, lr=0.1), **EAGER, **more), groups(), "unsafe_plaintext", rounds=2)
+        for more in ({}, {"mean": "plain"})
+    ]
+    members = [[names for names, _ in told(one)] for one in played]
+    assert len(members[0]) == 2 and members[0] == members[1]
+
+
+def test_o10_both_means_tell_a_single_clients_change_and_leave_in_clear_alone() -> None:
+    algorithm, sites = gcfl(Still(size=7, lr=0.1), **EAGER, mean="plain"), groups()
+    sites[0].data = Bowl(sites[0].data.centre, np.ones(7, np.float32), sites[0].count + 1)
+    start = Start(weights=np.zeros(6, np.float32), seed=1, step=0, since=0)
+    said = [algorithm.forms[0].exchanges[0].answer(site, start) for site in sites]
+    delta, plain = (np.sum([getattr(one, name) for one in said], axis=0) for name in TOTALS)
+    assert np.abs(delta - sites[1].count * plain - said[0].plain).max() < 1e-6 < 0.1
+    assert np.abs(said[0].plain).max() > 0.1
+    for name, policy in PRESETS.items():
+        if name == "unsafe_plaintext":
+            assert policy.admit(algorithm).name == "cosines_of_changes"
+            continue
+        with pytest.raises(NotAdmitted) as refused:
+            policy.admit(algorithm)
+        if name in ("masks", "pilot"):  # which admit the weighted mean alone: the control
+            assert "under two weights" in refused.value.why
+            assert policy.admit(gcfl(Still(size=7, lr=0.1), **EAGER))
 
 
 def course(algorithm: Algorithm[State], site: Site, rounds: int, since: int = 0) -> None:

@@ -141,6 +141,10 @@ def test_plan_and_report_say_unsafe_and_a14_names_the_records(run: Run, tmp_path
     for name in ("show.up.NOISED", "move.up.NOISED", "cross.up.NOISED"):
         assert plan.item(name).unsafe
         assert f"UNSAFE: {name} leaves in clear" in plan.warnings
+    assert plan.item("cross.down").learns["client"].startswith("what single clients said")
+    assert "single" not in plan.item("settle.down").learns["client"]
+    told = "UNSAFE: cross.down: every client reads what single other clients said in clear"
+    assert told in plan.warnings
     assert run.verify().verdict.startswith("self-consistent")
     found = _a14(run)
     assert found.verdict == "FAIL" and found.payload == "P12"

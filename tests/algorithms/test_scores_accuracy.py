@@ -126,3 +126,14 @@ def test_one_record_moves_no_field_by_more_than_the_score_declares() -> None:
                 assert abs(value - less[name]) <= moves[name], name
                 widest = max(widest, abs(value - less[name]) if name == "test_share" else 0)
     assert widest > 1  # control: a bound of one would not hold for the share
+
+
+def test_totals_of_one_score_under_two_weights_tell_a_single_clients_as_limitations_say():
+    clients = [said([0] * 8, [0] * wrong + [1] * (8 - wrong), [], range(8)) for wrong in range(6)]
+    odd = said([0] * 10, [0] * 3 + [1] * 7, [], range(10))
+    both = total([*clients, odd])
+    least = both.test_count - 8 * (both.test_clients - 1)  # its number of test records
+    right = (both.test_correct - 8 * both.test_share / 10_000) / (1 - 8 / least)
+    assert least == 10 and round(right) == odd.test_correct == 3
+    alike = total(clients)  # the control: where all have as many, nothing is left
+    assert abs(alike.test_correct - 8 * alike.test_share / 10_000) < 0.01

@@ -13,7 +13,7 @@ from lxml import etree
 
 from audits.exporters import export
 from audits.report.models import Finding, Report
-from audits.report.sections import Waived
+from audits.report.sections import Change, Changes, Waived
 from tests.audits.attack_tools import row as a_row
 from tests.audits.report_tools import HOSTILE
 from tests.audits.toy_run import Toy
@@ -123,3 +123,35 @@ def test_names_of_strangers_are_text(report: Report, plan: str) -> None:
     assert suites(planted)
     assert log(planted, plan)
     assert log(planted, '"id": "step.up.SUM"\n{"id": [')  # a plan that is none
+
+
+def test_a_finding_without_a_row_is_no_less_than_in_the_report(report: Report) -> None:
+    """A CI that shows these pages alone saw a run in clear pass, and no untested payload."""
+    found = states(suites(attacked(report))["findings"])
+    told = {name.split(" ", 1)[1]: state for name, state in found.items()}
+    assert told == {"NOT_TESTED P19": "skipped", "UNSAFE_CLEAR step.up.SUM": "failure"}
+    waived = finding("UNWITNESSED", "high", waiver=WAIVED)
+    suite = suites(report.model_copy(update={"findings": (waived,)}))["findings"]
+    (case,) = suite.findall("testcase")
+    assert case[0].tag == "skipped" and "accepted by dpo" in case[0].attrib["message"]
+
+
+def test_what_was_not_run_again_since_the_baseline_is_said(report: Report, plan: str) -> None:
+    facts: dict[str, Any] = {"what": "A05 P05 totals auc", "new": "", "fingerprint": "cd" * 32}
+    moves = [
+        Change(move="no longer measured", kind="attack", severity="high", old="FAIL 0.9", **facts),
+        Change(move="no longer measured", kind="attack", severity="low", old="PASS 0.5", **facts),
+    ]
+    changes = Changes(baseline_run="r", baseline_digest="ab" * 32, same=0, changes=tuple(moves))
+    made = report.model_copy(update={"changes": changes})
+    found = states(suites(made)["findings"])
+    assert [s for name, s in found.items() if name.startswith("NO LONGER")] == ["failure"]
+    results = [r for r in log(made, plan)["results"] if r["ruleId"] == "NO_LONGER_MEASURED"]
+    assert [r["kind"] for r in results] == ["open"] and "FAIL 0.9" in results[0]["message"]["text"]
+
+
+@pytest.mark.parametrize("time", ["", "x\x00<y>", "\ud800", "2026-99-01T00:00:00Z", "9" * 40])
+def test_a_time_that_is_none_breaks_no_page(report: Report, time: str) -> None:
+    subject = report.subject.model_copy(update={"last_entry": time})
+    for suite in suites(report.model_copy(update={"subject": subject})).values():
+        assert suite.attrib["timestamp"] == "1970-01-01T00:00:00"

@@ -114,9 +114,15 @@ def test_a_separated_run_on_real_data_carries_neither_banner():
     about = case.plan, report.egress, verify(view)
     assert notes(*about, simulated=False) == ()
     assert notes(*about, simulated=True) == report.notes == (SIMULATION,)
-    facts = (report.plan_diff, report.egress, report.dropouts, report.accounting[0])
+    facts = (report.plan_diff, report.egress, report.dropouts, report.accounting)
     found = findings(case.plan, *facts, about[2], case.result, simulated=False)
     assert {f.rule for f in found if not f.item.startswith("heads.")} == {"ACTIVE_AGGREGATOR"}
+    (kept,) = report.accounting  # of a run with noise on rows there is one of a node, too
+    over = kept.model_copy(update={"unit": "one node", "borne_out": False})
+    facts = (*facts[:3], (kept, over))
+    found = findings(case.plan, *facts, about[2], case.result, simulated=False)
+    (said,) = [f for f in found if f.rule == "BUDGET_EXCEEDED"]
+    assert said.item == "one node" and "(one node)" in said.message and said.severity == "high"
 
 
 @pytest.mark.parametrize("value", [1.5, -0.01, 10**30, "0.5", True, None, [0.5]])

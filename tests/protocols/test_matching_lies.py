@@ -183,6 +183,24 @@ def test_o25_a_matcher_that_tells_members_different_cells_opens_nothing():
         world.clients[victim].add({n: shared[n].get(victim, bytes(1)) for n in mine.members})
 
 
+def test_o8_members_that_were_handed_different_models_add_up_nothing():
+    """Handed zeros, all but one would say what is known, and the total would be that one's."""
+    for other, adds in (("b" * 64, False), ("a" * 64, True)):
+        world = World()
+        told = world.told()
+        shared = {
+            n: c.share(told[n], world.values[n], 1, "a" * 64 if n == "c000" else other)
+            for n, c in world.clients.items()
+        }
+        mates = sorted(shared["c000"])
+        boxes = {n: shared[n]["c000"] for n in mates}
+        if adds:  # the control
+            assert world.clients["c000"].add(boxes, "a" * 64)
+            continue
+        with pytest.raises(BadEnvelope):
+            world.clients["c000"].add(boxes, "a" * 64)
+
+
 def test_shares_that_the_aggregator_exchanged_are_refused():
     world = World()
     shared = world.shared()

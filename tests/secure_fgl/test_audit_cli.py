@@ -14,6 +14,7 @@ import pytest
 from audits.attacks._shared.models import Claim
 from audits.report.build import build_report
 from audits.report.models import Report
+from crypto.signing.canonical import canonical
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.cli._shared import report_files as keeping
 from secure_fgl.cli._shared.gate import FailOn, codes_of, ordered
@@ -326,6 +327,20 @@ def test_export_makes_no_draft_of_broken_evidence(good: Path, tmp_path: Path) ->
     assert not out.exists()
     shown = invoke("audit", "export", good, "--to", "junit", "--out", out)
     assert shown.exit_code == 5 and "<failure" in out.read_text()
+
+
+def test_an_export_judges_waivers_today(good: Path, tmp_path: Path) -> None:
+    """Kept for long, a waiver that had ended was still said to be in force."""
+    file = waivers(tmp_path, {"rule": "MISSING"})
+    assert invoke("audit", "report", good, "--waivers", file).exit_code in (0, 3)
+    words = ("audit", "export", good, "--to", "sarif")
+    assert '"suppressions"' in invoke(*words).stdout  # the control: it holds today
+    kept = json.loads((good / "waivers.json").read_text())
+    entry = {**kept["waivers"][0], "until": today(-1)}
+    document = {**kept, "judged": today(-9), "waivers": [entry]}  # as it was written nine days ago
+    (good / "waivers.json").write_bytes(canonical(document))
+    shown = invoke(*words)
+    assert '"suppressions"' not in shown.stdout and "WAIVER_EXPIRED" in shown.stdout
 
 
 @pytest.mark.parametrize("name", VERBS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from protocols.messages import ReleasedMessage, SumMessage, Vector, count, real
 
 __all__ = ["BothUpdates", "Compare", "Start", "Update"]
@@ -27,8 +29,12 @@ class Update(SumMessage):
 
 
 class BothUpdates(SumMessage):
-    """The same, and the change itself, for a mean in which all clients count alike."""
+    """The same, and the change itself, for a mean in which all clients count alike.
 
+    Where all clients but one have n records, delta less n times plain is a multiple of that one's.
+    """
+
+    twice: ClassVar[bool] = True
     delta: Vector = real(
         "d", unit="weight x record", meaning="n_k times the change D_k", scale="records"
     )

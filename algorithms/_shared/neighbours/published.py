@@ -63,6 +63,7 @@ class Shown(NoisedMessage):
 class Everybody(ReleasedMessage):
     """What all clients showed, in an order that is that of nobody."""
 
+    retold: ClassVar[bool] = True
     seed: int = count(unit="seed", meaning="the run's public seed of encoder and first weights")
     step: int = count(unit="step", meaning="how many steps of the generators came before")
     generators: Matrix = real("cohort", "fgen", unit="weight", meaning="every fGen", wire="f4")

@@ -18,6 +18,7 @@ _ALL = factorial(7)  # assignments that are tried one by one; beyond, by a searc
 _STARTS = 16  # of the search
 _SLACK = 1e-9
 _NOTHING = 1e-12  # of squared length
+_LOST = 4.0  # squared length is lost in errors below so many times theirs
 
 
 def triplets(true: Array) -> int:
@@ -147,7 +148,8 @@ def read(
     are orthogonal to t, so that the cosines with them are the client's coordinates along B. Along B
     they guess these, along t the length of t or what is left to a length of 1, elsewhere nothing.
     The share is 1 - |guess - v|^2 / |t - v|^2: about `attackers` of d - 1 parts. Below 0: they
-    guess worse than t is.
+    guess worse than t is. Of who is as near to t as cosines are off they know it and guess t, 0:
+    else some clients that are nearly equal would lower the mean below what all others lose.
 
     Args:
         vectors: (n, d), of length 1; n at least `attackers` + 1, d at least 2.
@@ -162,8 +164,8 @@ def read(
         rest = rng.permutation(np.delete(np.arange(count), one))
         expected = vectors[rest[:attackers]].mean(axis=0)
         whole = float(np.sum((vectors[one] - expected) ** 2))
-        if whole < _NOTHING:  # nothing sets it apart
-            continue
+        if whole < max(_NOTHING, _LOST * attackers * float(np.mean(errors**2))):
+            continue  # nothing sets it apart that cosines so far off would tell: they guess t
         base = _directions(expected, min(attackers, size - 1), rng)
         told = base[1:] @ vectors[one] + rng.choice(errors, size=len(base) - 1)
         if mirror:

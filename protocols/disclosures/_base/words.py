@@ -86,6 +86,10 @@ class Words:
         """
         return self.disclosure.meaning
 
+    def retold(self) -> str:
+        """Return the same of a message that holds what single clients said in clear."""
+        return self.handed(True)
+
     def in_clear(self, item: Item) -> str:
         """Return the warning of an item of an Unsafe chain; empty if another says it."""
         return f"UNSAFE: {item.id} leaves in clear"

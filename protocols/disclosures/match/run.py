@@ -160,7 +160,8 @@ class MatchSide(Mute):
         Raises:
             BadEnvelope: the matcher or a tag server lied, or the cell is larger than planned.
         """
-        found = self._client.share(box, self._values, self.where.exchange)
+        where = self.where
+        found = self._client.share(box, self._values, where.exchange, where.given)
         self._values = np.zeros(0, dtype=np.int64)
         members = tuple(sorted(found))
         if len(members) > self._run.match.largest(len(self._run.roster.clients)):
@@ -171,7 +172,7 @@ class MatchSide(Mute):
         """Take a box from each member of the cell, sorted; return its label and a blinded sum."""
         size = self._run.length(Kind.SHARE)
         cut = {n: boxes[i * size : (i + 1) * size] for i, n in enumerate(self._client.members)}
-        return self._client.add(cut)
+        return self._client.add(cut, self.where.given)
 
     def found(
         self, kind: type[Message], told: CellTotals | Listed, dims: Mapping[str, int], where: Where

@@ -15,6 +15,10 @@ WITHIN = (
     "{}: a client refuses a model of which a weight moved by more than {:g} in a round; within "
     "that it is the aggregator's word, and a crafted one makes a total tell single records (A20)"
 )
+RETOLD = (
+    "what single clients said in clear, each by itself; what was computed from disclosed totals"
+)
+TOLD_ON = "UNSAFE: {}: every client reads what single other clients said in clear"
 
 
 class ReleasedWords(Words):
@@ -26,9 +30,14 @@ class ReleasedWords(Words):
             return "flags, counters and public seeds; no model"
         return "what was computed from disclosed totals (the global model)"
 
+    def retold(self) -> str:
+        """Return what a client is given that reads other clients' messages."""
+        return RETOLD
+
     def warnings(self, plan: Planned) -> list[str]:
         """Warn of models that clients do not compute themselves."""
         found = [listed(CRAFTED, [item for item in plan.items if item.model == AS_SENT])]
+        found.append(listed(TOLD_ON, [i for i in plan.items if i.learns.get("client") == RETOLD]))
         if bounded := [item for item in plan.items if item.model == BOUNDED]:
             names = {item.exchange for item in bounded}
             sums = [i for i in plan.items if i.part is Disclosure.SUM and i.step is Step.UP]

@@ -33,7 +33,8 @@ class Rows(Guard):
         rows: rows that a client is told, and adds to, at most: a power of two (O28).
         accept_sums: of ``thresholded``: let rows be told without noise. A sum of a few sparse
             records, such as bags of words, can be parted by itself (A15); of dense features nothing
-            of the kind is known.
+            of the kind is known, but where terms follow from a model that is handed out, a crafted
+            one leaves a single node's of them.
     """
 
     takes: ClassVar[tuple[ValueStage, ...]] = (

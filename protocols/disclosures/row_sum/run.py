@@ -128,7 +128,9 @@ class RowSide(Mute):
                 fix="correct what the algorithm's answer returns; nothing was sent",
             )
         numbers = np.stack([said.own[place], row])
-        bound = f"{where.round}/{where.exchange}/{cohort}"
+        # With the digest of what was given, as terms may follow from it: whoever hands one client
+        # another model than the others gets no sum of what they say (O8).
+        bound = f"{where.round}/{where.exchange}/{cohort}/{where.given}"
         box = self.rows.begin(where.round, numbers, said.wanted, bound)
         self._terms = _kept(terms, dense)
         self._links, self._where, self._key = np.stack([place, row]), where, key

@@ -56,7 +56,8 @@ NOISED = (
 WHOLE = (
     "a row that is told is a sum without noise: each node enters one row at most in the run, so no "
     "rows can be solved for fewer clients than one rests on; but a sum of a few sparse nodes, such "
-    "as bags of words, can be parted by itself (A15); no epsilon holds for it"
+    "as bags of words, can be parted by itself (A15), and where terms follow from a model that the "
+    "aggregator hands out, it can choose one that leaves a single node's; no epsilon holds for it"
 )
 NOISED_AGAIN = (
     "rows of several runs over the same data are noised anew, and the nodes' budget is charged for "

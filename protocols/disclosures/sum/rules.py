@@ -6,7 +6,7 @@ from typing import Any
 
 from protocols.disclosures._base.rules import Chain, Limits, Rules
 from protocols.forms import Form
-from protocols.messages import Message, addressed
+from protocols.messages import Message, SumMessage, addressed
 from protocols.policy.admission import asked_holders, has_weights
 from protocols.policy.guard import find, guard_of
 from protocols.policy.guards import Clip, OwnNoise
@@ -58,6 +58,12 @@ class SumRules(Rules):
             return (
                 f"message {kind.__name__} is for one client to read, which tells others what "
                 "follows from it: totals that lack one client each, without noise, tell of each"
+            )
+        twice = issubclass(kind, SumMessage) and kind.twice
+        if twice and not noised and not find(chain, "unsafe_clear"):
+            return (
+                f"message {kind.__name__} holds one value under two weights, and both totals tell, "
+                "without noise, sums of fewer clients: of one where all others weigh alike"
             )
         if not noised and (asks := asked_holders(policy)):
             if any(field.held for field in kind.fields):

@@ -212,7 +212,8 @@ def test_coordinates_of_random_sign_or_under_noise_say_nothing() -> None:
         ]
         assert np.mean(control) < 0
     assert not read(np.tile(lines(1, 5, 1)[:1], (4, 1)), 1, exact, rng).any()  # all are alike
-    assert np.mean(read(lines(12, 5, 1), 4, np.array([-9.0, 9.0]), rng)) < 0
+    assert not read(lines(12, 5, 1), 4, np.array([-9.0, 9.0]), rng).any()  # they guess
+    assert np.mean(read(lines(12, 5, 1), 4, np.array([-0.2, 0.2]), rng)) > 0
 
 
 def test_short_vectors_fail_and_long_ones_are_no_finding(clear: Case) -> None:
@@ -240,3 +241,24 @@ def test_who_was_in_no_comparison_with_two_others_has_no_score() -> None:
     assert row.units == given.clients[:6] and len(row.protected) == 6 and (row.raw > 0).any()
     none = _coordinates(replace(given, matrices=(second,)), 1, rng)
     assert isinstance(none, NotApplicable) and none.arises and "two others" in none.reason
+
+
+@pytest.mark.parametrize(("lost", "passes"), [(4.0, False), (0.0, True)])
+def test_clients_that_are_alike_hide_no_others_that_are_read(
+    lost: float, passes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twelve are as near as cosines are off; without the rule, the control, they hide four."""
+    monkeypatch.setattr(likeness, "_LOST", lost)
+    rng, places = np.random.default_rng(0), np.arange(16)
+    apart = np.where(places < 12, 0.01, 1.0)[:, None]
+    found = unit_rows(rng.normal(size=5) + apart * rng.normal(size=(16, 5)))
+    off = np.triu(0.02 * rng.normal(size=(16, 16)), 1)
+    raw = found @ found.T
+    given = replace(
+        planted(16, seen=0.1, raw=0.1), matrices=(Matrix(1, places, raw + off + off.T, raw, found),)
+    )
+    row = _coordinates(given, 1, np.random.default_rng(1))
+    assert isinstance(row, Samples) and row.raw.mean() > READ.gate
+    made = judge(row, np.random.default_rng(2), margin=READ.margin, gate=READ.gate)
+    assert (made.verdict == "PASS") is passes
+    assert (row.protected.mean() > READ.margin) is not passes

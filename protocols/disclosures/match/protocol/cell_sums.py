@@ -48,12 +48,17 @@ _HALF = 1 << 31
 
 @dataclass(frozen=True)
 class CellPlace:
-    """Where a sum belongs; every blind and every box is bound to it."""
+    """Where a sum belongs; every blind and every box is bound to it.
+
+    `given` is the digest of what the client was handed: values may follow from it, so those of
+    members that were handed different models add up to nothing (O8).
+    """
 
     run: str
     exchange: int
     cell: int
     members: tuple[str, ...]
+    given: str = ""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -67,7 +72,8 @@ def cell_digest(place: CellPlace) -> str:
     Boxes of shares are sealed under it. A matcher that tells members of a cell different things
     gets boxes that do not open, and no total.
     """
-    content = canonical([place.run, place.exchange, place.cell, list(place.members)])
+    facts = [place.run, place.exchange, place.cell, list(place.members), place.given]
+    content = canonical(facts)
     return hashlib.sha256(b"secure-fgl/cell\0" + content).hexdigest()
 
 

@@ -222,7 +222,9 @@ class ClientMatching(Mute):
             raise LocalProtocolError("The matcher said nothing yet.")
         return self._before
 
-    def share(self, box: bytes, values: NDArray[np.int64], exchange: int) -> dict[str, bytes]:
+    def share(
+        self, box: bytes, values: NDArray[np.int64], exchange: int, given: str = ""
+    ) -> dict[str, bytes]:
         """Take the matcher's box, check it, and return a box for each member of the cell.
 
         So a client enters one sum an epoch, with the same others all run long (O25), whatever the
@@ -232,13 +234,16 @@ class ClientMatching(Mute):
             box: the matcher's.
             values: (d,) clipped and quantised.
             exchange: number of the Ask; binds shares and blinds.
+            given: digest of what the Ask handed out; binds shares.
 
         Raises:
             BadEnvelope: the matcher lied, or a tag server did; see `cells.check_told`.
         """
-        return self._do(MatchStep.SHARE, lambda: self._share(box, values, exchange))
+        return self._do(MatchStep.SHARE, lambda: self._share(box, values, exchange, given))
 
-    def _share(self, box: bytes, values: NDArray[np.int64], exchange: int) -> dict[str, bytes]:
+    def _share(
+        self, box: bytes, values: NDArray[np.int64], exchange: int, given: str
+    ) -> dict[str, bytes]:
         run, me = self._run, self._me
         self._check_size(values)
         if run.published:
@@ -250,40 +255,40 @@ class ClientMatching(Mute):
         clients = run.roster.clients
         check_told(told, self.held, me.party.name, run.match, clients, self._before)
         self._before, self._exchange = told, exchange
-        digest, parts = cell_digest(self._place), shares(values, told.members)
+        digest, parts = cell_digest(self._place(given)), shares(values, told.members)
         nonce = entropy(NONCE_BYTES)  # the same for all members; their hash is the cell's label
         return {
             name: run.close(nonce + part, Kind.SHARE, self._epoch, me, name, digest)
             for name, part in parts.items()
         }
 
-    @property
-    def _place(self) -> CellPlace:
-        return CellPlace(self._run.run, self._exchange, self._told.cell, self._told.members)
+    def _place(self, given: str) -> CellPlace:
+        told = self._told
+        return CellPlace(self._run.run, self._exchange, told.cell, told.members, given)
 
     @property
     def cell(self) -> int:
         """The number of this client's cell, which the aggregator needs to add."""
         return self._told.cell
 
-    def add(self, boxes: Mapping[str, bytes]) -> tuple[bytes, bytes]:
-        """Take one box from each member.
+    def add(self, boxes: Mapping[str, bytes], given: str = "") -> tuple[bytes, bytes]:
+        """Take one box from each member; `given` is as for `share`.
 
         Returns:
             The cell's label, and the sum of the shares under this client's blind.
 
         Raises:
             RoundLost: a member's box is missing; this cell is lost, others' totals can be read.
-            BadEnvelope: a box is from outside, or its sender was told another cell.
+            BadEnvelope: a box is from outside, or its sender was told or given something else.
         """
         try:
-            return self._do(MatchStep.ADD, lambda: self._add(boxes))
+            return self._do(MatchStep.ADD, lambda: self._add(boxes, given))
         except RoundLost:
             self._step = MatchStep.OPEN
             raise
 
-    def _add(self, boxes: Mapping[str, bytes]) -> tuple[bytes, bytes]:
-        run, me, place = self._run, self._me, self._place
+    def _add(self, boxes: Mapping[str, bytes], given: str) -> tuple[bytes, bytes]:
+        run, me, place = self._run, self._me, self._place(given)
         if set(boxes) - set(place.members):
             raise BadEnvelope("A share is from outside the cell (O25).")
         digest = cell_digest(place)
