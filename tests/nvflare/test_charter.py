@@ -229,13 +229,3 @@ def test_a_charter_names_a_policy_and_not_the_drawer_s_file(tmp_path: Path) -> N
     other = made.charter.config.model_copy(update={"policy": str(path)})
     with pytest.raises(EvidenceError, match="another policy"):
         replace(made.charter, config=other).check_content()
-
-
-def test_a_process_that_does_not_know_who_it_is_says_so(
-    made: Parties, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(party.PARTY_VARIABLE, raising=False)
-    with pytest.raises(UsageError, match=party.PARTY_VARIABLE):
-        party.kit_of_this_process()
-    monkeypatch.setenv(party.PARTY_VARIABLE, str(made.folders["site-3"]))
-    assert party.kit_of_this_process().name == "client-3"

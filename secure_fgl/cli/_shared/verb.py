@@ -103,6 +103,11 @@ EXAMPLE = {
         "--role client"
     ),
     "join": example("secure-fgl site join /srv/party charter.json"),
+    "start": example(
+        "secure-fgl site start /srv/party --kit /srv/kit",
+        "secure-fgl site start /srv/party --again",
+    ),
+    "stop": example("secure-fgl site stop /srv/party"),
     "charter": example("secure-fgl charter show charter.json"),
     "draw": example(
         "secure-fgl charter draw config.yaml facts/*.facts.json --server fl.example.org "

@@ -98,14 +98,18 @@ class PartyProcess:
         with self.files:
             _floors.check()
             self.session.close(result)
-            note = self.session.ledger.checkpoint(self.kit.me.signing)
-            self.folder.text(f"heads/{self.kit.name}.checkpoint", note)
+            self.sign_head()
             try:
                 self._keep_model()
                 if document is not None:
                     self.folder.document("result.json", document)
             finally:
                 self.state_stores.destroy()
+
+    def sign_head(self) -> None:
+        """Sign the head of the ledger as it stands."""
+        note = self.session.ledger.checkpoint(self.kit.me.signing)
+        self.folder.text(f"heads/{self.kit.name}.checkpoint", note)
 
     def _keep_model(self) -> None:
         """Lock this client's own model beside its state's key; it stays after the run."""
@@ -214,7 +218,9 @@ def _own_context(kit: PartyKit, making: Making) -> RunContext:
 def _begun(kit: PartyKit, making: Making, folder: RunFolder, state_stores: StateStores) -> Session:
     """Begin the run at this party."""
     folder.make()
-    _context(kit, folder)
+    folder.text("config.yaml", kit.charter.config.text())
+    folder.text("policy.json", policy_text(kit.charter.policy))
+    folder.text("plan.json", kit.charter.plan.text())
     context = _own_context(kit, making)
     session = making.session(context)
     session.keeper = making.keeper(context, state_stores.new(kit.name))
@@ -291,9 +297,3 @@ def conduct(process: PartyProcess, transport: Transport) -> str | None:
     }
     process.close(left, result)
     return left["model"] or None
-
-
-def _context(kit: PartyKit, folder: RunFolder) -> None:
-    folder.text("config.yaml", kit.charter.config.text())
-    folder.text("policy.json", policy_text(kit.charter.policy))
-    folder.text("plan.json", kit.charter.plan.text())

@@ -1,0 +1,36 @@
+"""The supervisor's word to the process that it started."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+
+__all__ = ["UP", "Control"]
+
+UP = b"u"
+"""What the supervisor is told once the process listens."""
+
+
+class Control:
+    """When this process is to end.
+
+    Args:
+        channel: one end of a pair of sockets; the supervisor holds the other.
+    """
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+
+    def fileno(self) -> int:
+        """Return what `select` waits on."""
+        return self._channel.fileno()
+
+    def up(self) -> None:
+        """Say that this process listens."""
+        with contextlib.suppress(OSError):
+            self._channel.sendall(UP)
+
+    def ends(self) -> bool:
+        """Tell whether the supervisor said anything, or is gone: both end this process."""
+        return bool(select.select([self._channel], [], [], 0)[0])

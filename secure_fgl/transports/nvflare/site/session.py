@@ -1,0 +1,123 @@
+"""The party's own process: its session, behind a socket. Started by `supervisor`, never by hand.
+
+It serves one caller at a time, so that no two threads are in one session. Standard input is a
+socket to the supervisor: a byte there, or its end, ends this process between two exchanges.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from protocols.wire.roles import Role
+from secure_fgl.cli._shared.verb import exit_code, explain
+from secure_fgl.transports.nvflare.party import PartyKit
+from secure_fgl.transports.nvflare.party_process import PartyProcess, open_process
+from secure_fgl.transports.nvflare.site import channel
+from secure_fgl.transports.nvflare.site.answering import Answerer
+from secure_fgl.transports.nvflare.site.conducting import RelayCarrier, conduct_run
+from secure_fgl.transports.nvflare.site.control import Control
+from secure_fgl.transports.nvflare.site.leaving import sign_off, was_stopped
+from secure_fgl.transports.nvflare.site.site_log import note
+
+__all__ = ["AGAIN", "serve"]
+
+AGAIN = 75
+"""The exit code of a process that is to be started again; sysexits' EX_TEMPFAIL."""
+
+
+def serve(
+    answerer: Answerer, listener: socket.socket, users: frozenset[int], control: Control
+) -> None:
+    """Answer callers until the run is over, this process is to end, or it cannot go on."""
+    while not (answerer.over or answerer.broken or control.ends()):
+        ready = select.select([listener, control], [], [])[0]
+        if listener not in ready or control.ends():
+            continue
+        if (connection := channel.accepted(listener, users)) is not None:
+            with connection, contextlib.suppress(channel.Broken, channel.Stopped, TimeoutError):
+                _serve_one(answerer, connection, control)
+
+
+def _serve_one(answerer: Answerer, connection: socket.socket, control: Control) -> None:
+    asked, envelopes = channel.receive(connection, stopped=control.ends)
+    name = asked.get("do")
+    heard = answerer.answer(name if isinstance(name, str) else "", envelopes)
+    if control.ends() and not answerer.over:
+        return  # what this site was to say when it was stopped does not leave
+    channel.send(connection, {"code": str(heard.code)}, heard.envelopes)
+
+
+def run(kit: PartyKit, place: Path, users: frozenset[int], control: Control) -> int:
+    """Open the session, serve, and return the exit code.
+
+    Raises:
+        what `open_process` raises, and OSError where the socket cannot be made.
+    """
+    conducts = kit.me.party.role is Role.AGGREGATOR
+    done = conducts and (kit.run_folder / "result.json").is_file()
+    process = None if done else open_process(kit)
+    if process is not None and not process.session.ended:
+        # A head that was signed at a stop does not cover what comes now.
+        (kit.run_folder / "heads" / f"{kit.name}.checkpoint").unlink(missing_ok=True)
+    shared = bool(users - {os.geteuid(), 0})  # root reaches it anyway
+    with channel.listen(place, shared=shared) as listener:
+        control.up()
+        over = _conducted(kit, process, listener, users, control) if conducts else False
+        if process is not None and not conducts:
+            answerer = Answerer(process)
+            serve(answerer, listener, users, control)
+            over = answerer.over
+        if over or was_stopped(kit.folder):
+            place.unlink(missing_ok=True)  # before the ledger is signed: nobody waits for that
+    if not over and process is not None and was_stopped(kit.folder):
+        sign_off(process)
+    return 0 if over or was_stopped(kit.folder) else AGAIN
+
+
+def _conducted(
+    kit: PartyKit,
+    process: PartyProcess | None,
+    listener: socket.socket,
+    users: frozenset[int],
+    control: Control,
+) -> bool:
+    """Drive the run; False where this process is to end before it is over."""
+    try:
+        conduct_run(kit, process, RelayCarrier(listener, users, control))
+    except channel.Stopped:
+        return False
+    except Exception as error:  # the next job's relay goes on where this one was
+        note(kit.folder, "the run stopped.", error)
+        return False
+    return True
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Be one party's process; see the head of this file."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("party", type=Path)
+    parser.add_argument("socket", type=Path)
+    parser.add_argument("users", type=int, nargs="+")
+    given = parser.parse_args(arguments)
+    for number in (signal.SIGINT, signal.SIGTERM):  # they are the supervisor's to take
+        signal.signal(number, signal.SIG_IGN)
+    control = Control(socket.socket(fileno=os.dup(0)))
+    try:
+        return run(PartyKit.load(given.party), given.socket, frozenset(given.users), control)
+    except Exception as error:
+        note(given.party, "the session did not start, or stopped.", error)
+        for line in explain(error):
+            sys.stderr.write(f"{line}\n")
+        return exit_code(error)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
