@@ -43,7 +43,7 @@ class Stage:
         return (self.parties.folders[SERVER_SITE] / "run" / "result.json").exists()
 
     def job(self, name: str) -> Path:
-        return write_job(self.base / name, list(self.made.sites), deadline=60.0)
+        return write_job(self.base / name, list(self.made.sites), deadline=240.0)
 
     def entries(self, site: str) -> list[dict[str, Any]]:
         """Return a party's ledger as it stands."""

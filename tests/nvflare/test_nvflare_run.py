@@ -21,9 +21,9 @@ from tests.nvflare.stage import CLIENTS, SERVER_SITE, Parties, cora, gather
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from secure_fgl.transports.nvflare.job import JobConsole
-from tests.nvflare.processes import job_process, staged, until
+from tests.nvflare.processes import job_process, session_process, staged, until
 
-ROUNDS = 6
+ROUNDS, KILLED = 6, "site-2"
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Played:
 
 @pytest.fixture(scope="module")
 def played(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Played:
-    """The server's job is killed after the second opening, and a second job goes on."""
+    """A client's session is killed, then the server's job, and a second job goes on."""
     base = tmp_path_factory.mktemp("nvflare")
     memory = record(cora(data_root, rounds=ROUNDS), base / "memory")
     with (
@@ -48,14 +48,19 @@ def played(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Played:
         first = console.submit(stage.job("first"))
         until(stage.ledger.exists)
         aggregator = job_process(processes)
-        until(lambda: stage.opened() >= 2)
+        until(lambda: stage.opened() >= 1)
+        # With the smallest cohort, all others wait for it: nothing is lost of any round.
+        os.kill(session_process(processes, KILLED), signal.SIGKILL)
+        until(lambda: stage.opened() >= 4)
         os.kill(aggregator, signal.SIGKILL)
         assert not stage.finished(), "the run was over before it could be killed"
         until(lambda: console.status(first).startswith("FINISHED"))
         assert console.status(first) != "FINISHED:COMPLETED"
         before = stage.opened()
         console.wait(console.submit(stage.job("second")), patience=180.0)
-        assert stage.opened() > before >= 2  # the second job went on, and did not begin anew
+        assert stage.opened() > before >= 4  # the second job went on, and did not begin anew
+        log = (stage.parties.folders[KILLED] / "process.log").read_text()
+        assert log.count("The site is up.") == 2 and "started again" in log
     taps = sorted((base / "tap").iterdir())
     assert sum(file.name.startswith("site-") for file in taps) == 2 * CLIENTS
     # The aggregator's own taps hold all that any site was sent, and all that any site sent.

@@ -19,6 +19,8 @@ from secure_fgl.transports.nvflare.site import leaving
 from tests.nvflare.processes import job_process, session_process, staged, until
 from tests.nvflare.stage import SERVER_SITE, Parties, banks
 
+pytestmark = pytest.mark.long
+
 KILLED, STOPPED = "site-2", "site-3"
 ROUNDS = 8
 
@@ -28,8 +30,10 @@ class Interrupted:
     """A run in which one client's session is killed, and another client is stopped.
 
     Attributes:
-        missed: the round that the killed client missed.
-        memory: kB of every relay, and whether it had loaded torch.
+        status: NVFlare's word for the job.
+        entries: every party's ledger, by site.
+        relays: kB of memory of two relays, and whether torch was loaded in them.
+        opened: how many sums were opened when a session was killed, was back, and one was stopped.
     """
 
     parties: Parties

@@ -34,6 +34,10 @@ class Seat(Executor):  # type: ignore[misc] # nvflare is untyped
     waits for a deadline. Of an error it hears a code; the reason stays with the party.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._last = Code.DONE
+
     def execute(
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
     ) -> Shareable:
@@ -47,10 +51,10 @@ class Seat(Executor):  # type: ignore[misc] # nvflare is untyped
         except Exception as error:  # whatever it is, its text stays here
             _log.error("the relay failed (%s)", type(error).__name__)
             found = Heard(Code.FAILED)
-        if found.code is Code.DONE:
-            return pack(found.envelopes)
-        _log.error("no answer: %s", found.code)
-        return say(found.code)
+        if found.code is not self._last:  # once, however often it is asked meanwhile
+            _log.error("the party's process: %s", found.code)
+        self._last = found.code
+        return pack(found.envelopes) if found.code is Code.DONE else say(found.code)
 
 
 def _asked(name: str, envelopes: Sequence[bytes], seconds: float, abort: Signal) -> Heard:

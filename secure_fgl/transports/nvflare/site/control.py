@@ -1,4 +1,4 @@
-"""The supervisor's word to the process that it started."""
+"""Between the supervisor and the process that it started."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ class Control:
             self._channel.sendall(UP)
 
     def ends(self) -> bool:
-        """Tell whether the supervisor said anything, or is gone: both end this process."""
+        """Tell whether the supervisor hung up, or is gone: both end this process."""
         return bool(select.select([self._channel], [], [], 0)[0])

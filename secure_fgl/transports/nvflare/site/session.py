@@ -1,7 +1,8 @@
 """The party's own process: its session, behind a socket. Started by `supervisor`, never by hand.
 
 It serves one caller at a time, so that no two threads are in one session. Standard input is a
-socket to the supervisor: a byte there, or its end, ends this process between two exchanges.
+socket to the supervisor, whose end ends this process between two exchanges: as a kill would, or in
+order where the site was stopped.
 """
 
 from __future__ import annotations

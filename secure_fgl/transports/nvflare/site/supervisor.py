@@ -103,16 +103,21 @@ def _run(
         while process.poll() is None:
             if ended() and not told:
                 told = True
-                if was_stopped(party):
-                    ours.sendall(b"s")
-                else:
-                    ours.shutdown(socket.SHUT_WR)  # as if this process were gone
-            if select.select([ours], [], [], _LOOK_SECONDS)[0]:
-                if not ours.recv(16):
-                    break  # it is ending
-                up = True
-                say("The site is up.")
+                ours.shutdown(socket.SHUT_WR)
+            if not select.select([ours], [], [], _LOOK_SECONDS)[0]:
+                continue
+            if not _heard(ours):
+                break  # it is ending
+            up = True
+            say("The site is up.")
         return process.wait(), up
+
+
+def _heard(channel: socket.socket) -> bytes:
+    try:
+        return channel.recv(16)
+    except ConnectionError:
+        return b""
 
 
 def _sleep(seconds: float, ended: Callable[[], bool]) -> None:
