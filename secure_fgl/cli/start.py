@@ -16,7 +16,10 @@ def start(
     kit: Annotated[
         Path | None,
         typer.Option(
-            "--kit", metavar="KIT", help="NVFlare's kit of this site; its owner may connect."
+            "--kit",
+            metavar="KIT",
+            readable=False,  # which it should not be
+            help="NVFlare's kit of this site; its owner may connect.",
         ),
     ] = None,
     socket: Annotated[

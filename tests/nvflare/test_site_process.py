@@ -30,7 +30,6 @@ from secure_fgl.transports.nvflare import wire
 from secure_fgl.transports.nvflare.executor import Seat
 from secure_fgl.transports.nvflare.party_process import open_process
 from secure_fgl.transports.nvflare.site import channel
-from tests.nvflare import apart
 from tests.nvflare.processes import ROOT, children, until
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
 from tests.secure_fgl.cli_tools import invoke
@@ -38,12 +37,17 @@ from tests.secure_fgl.cli_tools import invoke
 AUTHORITY = "site-6"
 
 
+ALONE = ("unshare", "--net", "--user", "--map-root-user", "--")
+"""Namespaces of its own: no network, and over files of other users no more than any user has."""
+_NET, _USER = 0x40000000, 0x10000000
+STRANGER = 61_300  # the user of the kit
+
+
 def lonely() -> bool:
-    """Tell whether a process can have a network namespace of its own here."""
-    unshare = shutil.which("unshare")
-    if unshare is None or not apart.by_user_ids():
+    """Tell whether this machine lets a process have such namespaces, and files another owner."""
+    if shutil.which(ALONE[0]) is None or os.geteuid() != 0:
         return False
-    return subprocess.run([unshare, "--net", "true"], check=False, timeout=30).returncode == 0
+    return subprocess.run([*ALONE, "true"], check=False, timeout=30).returncode == 0
 
 
 @dataclass
@@ -55,16 +59,15 @@ class Site:
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, *more: str, alone: bool = False) -> subprocess.Popen[bytes]:
-        """Start it; `alone`: in a network namespace of its own, under another user id."""
+        """Start it; `alone`: in namespaces of its own."""
         command = [sys.executable, "-m", "secure_fgl", "site", "start", str(self.folder)]
         command += ["--kit", str(self.kit), *more]
         if alone:
-            ids = [f"--reuid={apart.FIRST_UID}", f"--regid={apart.FIRST_UID}", "--clear-groups"]
-            command = ["unshare", "--net", "--", "setpriv", *ids, "--", *command]
-        with (self.kit / "process.log").open("ab") as log:
+            command = [*ALONE, *command]
+        with (self.folder / "process.log").open("ab") as log:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
-                env={**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(self.folder)},
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
                 start_new_session=True,
             )  # fmt: skip
         self.started.append(process)
@@ -164,37 +167,39 @@ def test_a_site_is_killed_stopped_and_goes_on(made: Parties, site: Site) -> None
     assert signed(site)
 
 
-def within(net: int, uid: int, act: Callable[[], int]) -> int:
-    """Return what `act` returns in a child in that network namespace, under that user id."""
+def within(session: int | None, act: Callable[[], int]) -> int:
+    """Return what `act` returns in a child, in a session's namespaces or, with None, in ours."""
+    there = [] if session is None else [("user", _USER), ("net", _NET)]
+    held = [(os.open(f"/proc/{session}/ns/{name}", os.O_RDONLY), kind) for name, kind in there]
     child = os.fork()
     if child == 0:
+        code = 200
         try:
-            if ctypes.CDLL(None).setns(net, 0x40000000) != 0:
-                os._exit(101)
-            os.setgroups([])
-            os.setgid(uid)
-            os.setuid(uid)
-            os._exit(act())
+            libc = ctypes.CDLL(None, use_errno=True)
+            entered = all(libc.setns(handle, kind) == 0 for handle, kind in held)
+            code = act() if entered else 201
         except OSError as error:
-            os._exit(error.errno or 102)
+            code = error.errno or 202
         finally:
-            os._exit(103)
+            os._exit(code)
+    for handle, _ in held:
+        os.close(handle)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-@pytest.mark.skipif(not lonely(), reason="no network namespace, or no user ids, can be had here")
+@pytest.mark.skipif(
+    not lonely(), reason="this machine gives no namespaces, or files no other owner"
+)
 def test_t4_a_party_needs_no_network_and_cannot_read_the_kit(made: Parties, site: Site) -> None:
     """What the kernel refuses it, and every process that it could start, is tried by raw calls."""
-    call = first_call(made)
-    for above in (*site.folder.parents,)[:4]:
-        above.chmod(0o755)
-    apart.give(site.folder, apart.FIRST_UID)
-    site.start(alone=True)
+    call, key = first_call(made), site.kit / "client.key"
+    for path in (key, site.kit):
+        os.chown(path, STRANGER, STRANGER)
+    site.start("--socket", str(site.folder / "socket"), alone=True)
     until(site.listens)
     assert ask(call)[0] == ReturnCode.OK
     session = site.session()
     assert os.readlink("/proc/self/ns/net") != os.readlink(f"/proc/{session}/ns/net")
-    assert f"Uid:\t{apart.FIRST_UID}\t" in Path(f"/proc/{session}/status").read_text()
     devices = Path(f"/proc/{session}/net/dev").read_text().splitlines()[2:]
     assert [line.split(":")[0].strip() for line in devices] == ["lo"]
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -207,16 +212,9 @@ def test_t4_a_party_needs_no_network_and_cannot_read_the_kit(made: Parties, site
             return 0 if libc.connect(made, address, len(address)) == 0 else ctypes.get_errno()
 
         def reads() -> int:
-            (site.kit / "client.key").read_bytes()
-            return 0
+            return int(not key.read_bytes())
 
-        here = os.open("/proc/self/ns/net", os.O_RDONLY)
-        there = os.open(f"/proc/{session}/ns/net", os.O_RDONLY)
-        try:
-            assert within(there, apart.FIRST_UID, connects) == errno.ENETUNREACH
-            assert within(here, apart.FIRST_UID, connects) == 0  # the control
-            assert within(there, apart.FIRST_UID, reads) == errno.EACCES
-            assert within(there, 0, reads) == 0  # the control
-        finally:
-            os.close(here)
-            os.close(there)
+        assert within(session, connects) == errno.ENETUNREACH
+        assert within(None, connects) == 0  # the control
+        assert within(session, reads) == errno.EACCES
+        assert within(None, reads) == 0  # the control

@@ -72,7 +72,7 @@ def _asked(name: str, envelopes: Sequence[bytes], seconds: float, abort: Signal)
                 stopped=lambda: abort.triggered,
                 seconds=max(0.0, deadline - time.monotonic()),
             )
-        return Heard(Code(head.get("code")), answers)
+        return Heard(Code(str(head.get("code"))), answers)
     except channel.Absent:
         return Heard(Code.LEFT)
     except (channel.Busy, channel.Stopped, TimeoutError):

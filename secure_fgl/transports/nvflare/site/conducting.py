@@ -8,7 +8,6 @@ no round.
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -88,7 +87,7 @@ class RelayCarrier:
     def _called(self) -> socket.socket:
         """Wait until a job's relay calls."""
         while True:
-            select.select([self._listener, self._control], [], [])
+            self._control.wait(self._listener)
             if self._control.ends():
                 raise channel.Stopped
             if (relay := channel.accepted(self._listener, self._users)) is None:

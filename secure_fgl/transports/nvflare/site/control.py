@@ -22,9 +22,9 @@ class Control:
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
 
-    def fileno(self) -> int:
-        """Return what `select` waits on."""
-        return self._channel.fileno()
+    def wait(self, listener: socket.socket) -> None:
+        """Wait until somebody calls, or this process is to end."""
+        select.select([listener, self._channel], [], [])
 
     def up(self) -> None:
         """Say that this process listens."""

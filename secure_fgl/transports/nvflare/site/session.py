@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import select
 import signal
 import socket
 import sys
@@ -39,9 +38,9 @@ def serve(
 ) -> None:
     """Answer callers until the run is over, this process is to end, or it cannot go on."""
     while not (answerer.over or answerer.broken or control.ends()):
-        ready = select.select([listener, control], [], [])[0]
-        if listener not in ready or control.ends():
-            continue
+        control.wait(listener)
+        if control.ends():
+            return
         if (connection := channel.accepted(listener, users)) is not None:
             with connection, contextlib.suppress(channel.Broken, channel.Stopped, TimeoutError):
                 _serve_one(answerer, connection, control)
