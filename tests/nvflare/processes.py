@@ -43,7 +43,8 @@ class Stage:
         return (self.parties.folders[SERVER_SITE] / "run" / "result.json").exists()
 
     def job(self, name: str) -> Path:
-        return write_job(self.base / name, list(self.made.sites), deadline=240.0)
+        charter = self.parties.charter
+        return write_job(self.base / name, [*self.made.sites], deadline=240.0, charter=charter)
 
     def entries(self, site: str) -> list[dict[str, Any]]:
         """Return a party's ledger as it stands."""

@@ -8,11 +8,17 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from secure_fgl.transports.nvflare.site import channel
+from secure_fgl.transports.nvflare.site.codes import Code, Heard
+from secure_fgl.transports.nvflare.site.control import Control
+from secure_fgl.transports.nvflare.site.session import serve
+from tests.nvflare.processes import until
 
 ME = frozenset({os.geteuid()})
 
@@ -153,14 +159,66 @@ def test_what_is_no_frame_is_refused(sent: bytes, place: Path, listener: socket.
 def test_what_greets_otherwise_is_no_party(place: Path) -> None:
     with channel.listen(place) as listener:
 
-        def serve() -> None:
+        def other() -> None:
             connection, _ = listener.accept()
             with connection:
                 connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + bytes(64))
 
-        thread = threading.Thread(target=serve)
+        thread = threading.Thread(target=other)
         thread.start()
         with pytest.raises(channel.Broken) as caught:
             channel.connect(place)
         assert type(caught.value) is channel.Broken
         thread.join()
+
+
+@dataclass
+class Stopping:
+    """Answers; in the middle of an answer, its site may be stopped."""
+
+    supervisor: socket.socket
+    stop: bool
+    asked: list[str] = field(default_factory=list)
+    over: bool = False
+    broken: bool = False
+
+    def answer(self, name: str, envelopes: list[bytes]) -> Heard:
+        self.asked.append(name)
+        if self.stop:
+            self.supervisor.shutdown(socket.SHUT_WR)
+        return Heard(Code.DONE, [b"said"])
+
+
+@pytest.mark.parametrize("stop", [True, False])
+def test_what_is_computed_or_queued_when_a_site_is_stopped_does_not_leave(
+    stop: bool, place: Path, listener: socket.socket
+) -> None:
+    ours, theirs = socket.socketpair()
+    heard: list[list[bytes] | None] = []
+
+    def call(name: str) -> None:
+        try:
+            with channel.connect(place, seconds=5.0) as connection:
+                channel.send(connection, {"do": name})
+                heard.append(channel.receive(connection)[1])
+        except channel.Broken:
+            heard.append(None)
+
+    with ours, theirs:
+        answerer: Any = Stopping(ours, stop)
+        control = Control(theirs)
+        threads = [threading.Thread(target=call, args=(name,)) for name in ("one", "two")]
+        for thread in threads:
+            thread.start()
+        served = threading.Thread(target=serve, args=(answerer, listener, ME, control))
+        served.start()
+        if not stop:
+            until(lambda: len(heard) == 2)
+            ours.shutdown(socket.SHUT_WR)
+        served.join(10)
+        assert not served.is_alive()
+        listener.close()  # as the end of the process does
+        for thread in threads:
+            thread.join(10)
+    assert heard == ([None, None] if stop else [[b"said"], [b"said"]])
+    assert len(answerer.asked) == (1 if stop else 2)

@@ -32,6 +32,8 @@ __all__ = ["AGAIN", "serve"]
 AGAIN = 75
 """The exit code of a process that is to be started again; sysexits' EX_TEMPFAIL."""
 
+_ASK_SECONDS = 10.0  # a caller that is greeted asks at once, and keeps nobody else waiting
+
 
 def serve(
     answerer: Answerer, listener: socket.socket, users: frozenset[int], control: Control
@@ -47,7 +49,7 @@ def serve(
 
 
 def _serve_one(answerer: Answerer, connection: socket.socket, control: Control) -> None:
-    asked, envelopes = channel.receive(connection, stopped=control.ends)
+    asked, envelopes = channel.receive(connection, stopped=control.ends, seconds=_ASK_SECONDS)
     name = asked.get("do")
     heard = answerer.answer(name if isinstance(name, str) else "", envelopes)
     if control.ends() and not answerer.over:

@@ -11,6 +11,7 @@ from secure_fgl.run.clock import clock
 __all__ = ["NAME", "note"]
 
 NAME = "site.log"
+_LIMIT = 16 << 20  # bytes: whoever runs the engine can send nonsense for ever
 
 
 def note(folder: Path, what: str, error: BaseException | None = None) -> None:
@@ -27,6 +28,7 @@ def note(folder: Path, what: str, error: BaseException | None = None) -> None:
     flags = os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(folder / NAME, flags, 0o600), "a", encoding="utf-8") as file:
-            file.write(f"{line}\n")
+            if os.fstat(file.fileno()).st_size < _LIMIT:
+                file.write(f"{line}\n")
     except OSError:
         return

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
-from secure_fgl.errors import UsageError
+from secure_fgl.errors import BROKEN, BUDGET, DRIFT, USAGE, UsageError
 from secure_fgl.transports.nvflare.site.channel import SOCKET
 from secure_fgl.transports.nvflare.site.leaving import go_on, only_supervisor, was_stopped
 
@@ -23,6 +23,7 @@ _MODULE = "secure_fgl.transports.nvflare.site.session"
 _PAUSES = (0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before each next start; then the last one
 _LONG = 60.0  # seconds of work after which a crash is a new one
 _LOOK_SECONDS = 0.5
+_TOLD = (USAGE, BROKEN, DRIFT, BUDGET)  # it said why; another start would say it again
 
 
 def start(
@@ -36,7 +37,7 @@ def start(
     """Keep a party's process at work until its run is over, or somebody ends it.
 
     A process that crashed is started again and takes up the state that it kept (ADR 0009). One that
-    does not come up the first time is not: its operator reads why.
+    says what its operator has to do, or does not come up the first time, is not.
 
     Args:
         folder: the party's.
@@ -82,7 +83,7 @@ def _kept_up(
         if code == 0:
             say("The run is over at this site.")
             return 0
-        if not ever:
+        if not ever or code in _TOLD:
             return code if 0 < code < 128 else 1
         crashes = 0 if time.monotonic() - began > _LONG else crashes
         pause = _PAUSES[min(crashes, len(_PAUSES) - 1)]
