@@ -27,7 +27,7 @@ ROUNDS = 8
 
 @dataclass
 class Interrupted:
-    """A run in which one client's session is killed, and another client is stopped.
+    """A run in which a client's session is killed, then the aggregator's, and one site is stopped.
 
     Attributes:
         status: NVFlare's word for the job.
@@ -70,7 +70,9 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
         until(lambda: log.read_text().count("The site is up.") == 2)
         os.kill(aggregator, signal.SIGCONT)
         opened.append(stage.opened())
-        until(lambda: stage.opened() >= opened[1] + 2)
+        until(lambda: stage.opened() >= opened[1] + 1)
+        os.kill(aggregator, signal.SIGKILL)  # its relay waits, and it sends its last bytes again
+        until(lambda: stage.opened() >= opened[1] + 3)
         leaving.stop(stage.parties.folders[STOPPED], seconds=60.0)
         opened.append(stage.opened())
         until(stage.finished)
@@ -82,6 +84,8 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
 def test_a_killed_session_costs_its_round_and_not_the_job(interrupted: Interrupted) -> None:
     assert interrupted.status == "FINISHED:COMPLETED"
     assert interrupted.parties.result()["lost_rounds"] == []
+    log = (interrupted.parties.folders[SERVER_SITE] / "process.log").read_text()
+    assert log.count("The site is up.") == 2  # the aggregator's was killed as well
 
 
 def test_it_takes_part_again(interrupted: Interrupted) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from protocols.errors import BadEnvelope, Refused
+from protocols.roles.aggregator import AggregatorSession
 from secure_fgl.transports.nvflare.budgets import budgets_of, cosigned
 from secure_fgl.transports.nvflare.party import PartyKit
 from secure_fgl.transports.nvflare.party_process import PartyProcess, conduct
@@ -132,7 +133,11 @@ def conduct_run(kit: PartyKit, process: PartyProcess | None, carrier: RelayCarri
         Stopped: this process is to end.
         and what `conduct` raises, after the relay was told its type.
     """
-    transport = SiteTransport.of(kit.charter, carrier, deadline=lambda: carrier.deadline)
+    session = process.session if process is not None else None
+    heard = session.heads.heard if isinstance(session, AggregatorSession) else ()
+    transport = SiteTransport.of(
+        kit.charter, carrier, deadline=lambda: carrier.deadline, heard=heard
+    )
     try:
         if process is not None:
             _conduct(kit, process, transport)

@@ -6,7 +6,7 @@ unless nothing could go on without it:
 - a party that is no client: an authority, a witness, a relay, a matcher, a tag server;
 - anybody, where an epoch's keys are agreed on: who misses that is out of the whole epoch;
 - clients, as long as fewer than the policy's smallest cohort answered (O10);
-- who was not heard of since this process began: it is just starting.
+- who was not heard of in this run yet: it is just starting.
 
 These are asked again, with the very bytes, until the deadline; the very bytes get the very answer
 (O5). A site that is busy is asked again as well: it may still compute what it was asked. Whoever
@@ -65,6 +65,7 @@ class SiteTransport:
             vanished.
         plan: says who is a client, and when keys are agreed on; None: all are, and none are.
         least: the policy's smallest cohort.
+        heard: parties that were heard of before this process began.
 
     Attributes:
         seconds: how long each exchange took.
@@ -78,23 +79,30 @@ class SiteTransport:
         deadline: Callable[[], float],
         plan: Plan | None = None,
         least: int = 1,
+        heard: Collection[str] = (),
     ) -> None:
         self._carrier, self._deadline, self._least = carrier, deadline, least
         self._sites = {n: s for n, s in sites.items() if n != AGGREGATOR_NAME}
         clients = plan.clients if plan is not None else self._sites
         self._clients = {self._sites[client] for client in clients}
         self._items = {item.id: item for item in plan.items} if plan is not None else {}
-        self._known: set[str] = set()  # sites that were heard of, or waited for in vain
+        # Sites that were heard of, or waited for in vain.
+        self._known = {self._sites[name] for name in heard}
         self._missed: set[str] = set()  # that did not answer by their last deadline
         self.seconds: list[float] = []
 
     @classmethod
     def of(
-        cls, charter: Charter, carrier: Carrier, *, deadline: Callable[[], float]
+        cls,
+        charter: Charter,
+        carrier: Carrier,
+        *,
+        deadline: Callable[[], float],
+        heard: Collection[str] = (),
     ) -> SiteTransport:
         """Return the transport of a charter's run."""
-        least = charter.policy.smallest_cohort
-        return cls(carrier, charter.sites, deadline=deadline, plan=charter.plan, least=least)
+        plan, least = charter.plan, charter.policy.smallest_cohort
+        return cls(carrier, charter.sites, deadline=deadline, plan=plan, least=least, heard=heard)
 
     def exchange(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         """Deliver `deliveries`; return what came back, in the order of sites."""
