@@ -164,6 +164,7 @@ def test_a_site_is_killed_stopped_and_goes_on(made: Parties, site: Site) -> None
     assert again.wait(30) == 0
     assert ask(call) == (ReturnCode.SERVICE_UNAVAILABLE, []) and not head.exists()
     assert invoke("site", "stop", str(site.folder)).exit_code == 0  # who died before signs now
+    assert ask(call) == (ReturnCode.EARLY_TERMINATION, [])
     assert signed(site)
 
 

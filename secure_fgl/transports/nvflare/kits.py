@@ -197,6 +197,7 @@ class Processes:
         environment = {
             "OMP_NUM_THREADS": "1",
             SOCKET_VARIABLE: str(self.parties[site].absolute() / SOCKET),
+            "SECURE_FGL_DATA": "",
         }
         (kit / "transfer").mkdir(exist_ok=True)
         whole = [*command, "--set", *settings]

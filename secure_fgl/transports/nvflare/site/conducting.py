@@ -25,7 +25,7 @@ from secure_fgl.transports.nvflare.site.site_log import note
 
 __all__ = ["RelayCarrier", "conduct_run", "end_run"]
 
-_DEADLINE, _LONGEST = 600.0, 7 * 86400.0  # seconds
+_DEADLINE, _SHORTEST, _LONGEST = 600.0, 1.0, 7 * 86400.0  # seconds
 _SLACK_SECONDS = 60.0  # beyond an exchange's own, before a relay counts as lost
 
 
@@ -99,7 +99,7 @@ class RelayCarrier:
                 )
                 if head.get("do") == JOB:
                     told = head.get("deadline")
-                    if isinstance(told, float) and 0 < told <= _LONGEST:
+                    if isinstance(told, float) and _SHORTEST <= told <= _LONGEST:
                         self.deadline = told
                     self._relay = relay
                     return relay
@@ -131,7 +131,8 @@ def conduct_run(kit: PartyKit, process: PartyProcess | None, carrier: RelayCarri
 
     Raises:
         Stopped: this process is to end.
-        and what `conduct` raises, after the relay was told its type.
+        Refused: a party refused: it is out for good, and the run with it.
+        and what else `conduct` raises, after the relay was told its type.
     """
     session = process.session if process is not None else None
     heard = session.heads.heard if isinstance(session, AggregatorSession) else ()
@@ -143,9 +144,6 @@ def conduct_run(kit: PartyKit, process: PartyProcess | None, carrier: RelayCarri
             _conduct(kit, process, transport)
         end_run(kit, transport)
         carrier.over()
-    except Refused as error:  # the party that refused is out for good, and the run with it
-        note(kit.folder, "the run stopped: a party refused.", error)
-        carrier.over(type(error).__name__)
     except channel.Stopped:
         raise
     except Exception as error:

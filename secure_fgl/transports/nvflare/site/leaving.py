@@ -20,6 +20,7 @@ from secure_fgl import _floors
 from secure_fgl.errors import UsageError
 from secure_fgl.run.clock import clock
 from secure_fgl.store.files import replace
+from secure_fgl.transports.nvflare.site.channel import SOCKET
 
 if TYPE_CHECKING:
     from secure_fgl.transports.nvflare.party_process import PartyProcess
@@ -84,6 +85,7 @@ def stop(folder: str | Path, *, seconds: float) -> None:
     from secure_fgl.transports.nvflare.party import PartyKit
     from secure_fgl.transports.nvflare.party_process import open_process
 
+    (place / SOCKET).unlink(missing_ok=True)  # of a process that was killed: it left, too
     begun = (place / "run" / "roster.json").is_file()
     if begun and not any((place / "run" / "heads").glob("*.checkpoint")):  # it was killed
         sign_off(open_process(PartyKit.load(place)))

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from protocols.errors import Refused
 from protocols.wire.roles import Role
 from secure_fgl.cli._shared.verb import exit_code, explain
 from secure_fgl.transports.nvflare.party import PartyKit
@@ -96,10 +97,17 @@ def _conducted(
         conduct_run(kit, process, RelayCarrier(listener, users, control))
     except channel.Stopped:
         return False
-    except Exception as error:  # the next job's relay goes on where this one was
-        note(kit.folder, "the run stopped.", error)
-        return False
+    except Exception as error:
+        _tell(kit.folder, "the run stopped.", error)
+        return isinstance(error, Refused)  # else the next job's relay goes on where this one was
     return True
+
+
+def _tell(folder: Path, what: str, error: Exception) -> None:
+    """Say why something failed, to this site's operator alone."""
+    note(folder, what, error)
+    for line in explain(error):
+        sys.stderr.write(f"{line}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -115,9 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return run(PartyKit.load(given.party), given.socket, frozenset(given.users), control)
     except Exception as error:
-        note(given.party, "the session did not start, or stopped.", error)
-        for line in explain(error):
-            sys.stderr.write(f"{line}\n")
+        _tell(given.party, "the session did not start, or stopped.", error)
         return exit_code(error)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import signal
 import socket
@@ -13,12 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
+import secure_fgl
 from secure_fgl.errors import BROKEN, BUDGET, DRIFT, USAGE, UsageError
 from secure_fgl.transports.nvflare.site.channel import SOCKET
 from secure_fgl.transports.nvflare.site.leaving import go_on, only_supervisor, was_stopped
 
 __all__ = ["start"]
 
+_HOUSE = str(Path(secure_fgl.__file__).resolve().parents[1])
 _MODULE = "secure_fgl.transports.nvflare.site.session"
 _PAUSES = (0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before each next start; then the last one
 _LONG = 60.0  # seconds of work after which a crash is a new one
@@ -64,7 +67,7 @@ def start(
                 why="its operator ran site stop; nothing leaves until it is told to go on",
                 fix=f"to go on with the run: secure-fgl site start {party} --again",
             )
-        command = [sys.executable, "-m", _MODULE, str(party), str(place or party / SOCKET)]
+        command = [sys.executable, "-P", "-m", _MODULE, str(party), str(place or party / SOCKET)]
         with _ends() as ended:
             return _kept_up([*command, *map(str, users)], party, ended, say)
 
@@ -99,7 +102,12 @@ def _run(
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
-            process = subprocess.Popen(command, stdin=theirs.fileno())  # noqa: S603 - our own
+            # Ours is found by its own path, whatever folder this was started in.
+            paths = [_HOUSE, *filter(None, [os.environ.get("PYTHONPATH")])]
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+            process = subprocess.Popen(  # noqa: S603 - our own
+                command, stdin=theirs.fileno(), env=environment
+            )
         up = told = False
         while process.poll() is None:
             if ended() and not told:
