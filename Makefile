@@ -12,11 +12,11 @@ MINUTES ?= 10
 
 # NVFlare's client keeps state for its whole process: after other tests of it no server is found.
 # So its tests have a process of their own, which waits for others most of the time.
-ENGINE := tests/nvflare/test_nvflare_run.py
+ENGINE := tests/nvflare/test_nvflare_run.py tests/nvflare/test_nvflare_sites.py
 LOG    := .pytest_cache/engine.log
 define both
 mkdir -p $(dir $(LOG)); $(BIN)/python -m pytest $(1) $(ENGINE) > $(LOG) 2>&1 & engine=$$!; \
-$(BIN)/python -m pytest -n 2 --dist worksteal $(1) $(2) --ignore $(ENGINE); code=$$?; \
+$(BIN)/python -m pytest -n 2 --dist worksteal $(1) $(2) $(addprefix --ignore=,$(ENGINE)); code=$$?; \
 wait $$engine || code=1; cat $(LOG); rm -f $(LOG); exit $$code
 endef
 

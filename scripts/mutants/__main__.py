@@ -36,6 +36,7 @@ WHOLE = (
     "--ignore=tests/test_mutants.py",
     "--ignore=tests/test_repository.py",
     "--ignore=tests/nvflare/test_nvflare_run.py",
+    "--ignore=tests/nvflare/test_nvflare_sites.py",
 )
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", re.MULTILINE)
 _BROKEN = re.compile(

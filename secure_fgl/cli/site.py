@@ -13,6 +13,8 @@ from secure_fgl.cli.new import new
 from secure_fgl.cli.renew import renew
 from secure_fgl.cli.site_check import site_check
 from secure_fgl.cli.site_model import site_model
+from secure_fgl.cli.start import start
+from secure_fgl.cli.stop import stop
 from secure_fgl.cli.waive import waive
 
 app = typer.Typer(
@@ -30,3 +32,5 @@ app.command("harden", epilog=EXAMPLE["harden"])(harden)
 app.command("renew", epilog=EXAMPLE["renew"])(renew)
 app.command("check", epilog=EXAMPLE["site check"])(site_check)
 app.command("waive", epilog=EXAMPLE["waive"])(waive)
+app.command("start", epilog=EXAMPLE["start"])(start)
+app.command("stop", epilog=EXAMPLE["stop"])(stop)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from protocols.sessions.engine import Delivery
+if TYPE_CHECKING:  # relays load this package, and nothing of a session
+    from protocols.sessions.engine import Delivery
 
 
 class Transport(Protocol):

@@ -8,10 +8,7 @@ import pytest
 
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
-from nvflare.apis.fl_constant import ReturnCode
-from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
-from nvflare.apis.signal import Signal
 
 from audits.bundle.archive import unpack
 from protocols.errors import BadEnvelope, EvidenceError
@@ -23,8 +20,9 @@ from secure_fgl.store.budgets import VARIABLE, BudgetStore
 from secure_fgl.store.sides.hand_overs import write_hand_over
 from secure_fgl.transports.nvflare import wire
 from secure_fgl.transports.nvflare.budgets import budgets_of, cosigned, keep, own_heads
-from secure_fgl.transports.nvflare.controller import end_run
 from secure_fgl.transports.nvflare.party import PartyKit
+from secure_fgl.transports.nvflare.site.codes import Code, Heard
+from secure_fgl.transports.nvflare.site.conducting import end_run
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
 from tests.nvflare.test_engine import Answer, executed, seated, transport
 
@@ -128,8 +126,7 @@ def test_a_site_tells_its_heads_at_the_end_alone_and_keeps_what_comes_back(
     seats = seated(Parties(parties.charter, folders), monkeypatch)
     spend("client-1")
     for note in ([], [b""], [bytes(64)]):
-        said = seats["site-1"].execute(wire.BUDGET, wire.pack(note), FLContext(), Signal())
-        assert said.get_return_code() == ReturnCode.BAD_TASK_DATA
+        assert seats["site-1"].answer(wire.BUDGET, note) == Heard(Code.UNREADABLE)
     asked: list[tuple[str, str]] = []
 
     def serve(site: str) -> Answer:
@@ -138,7 +135,7 @@ def test_a_site_tells_its_heads_at_the_end_alone_and_keeps_what_comes_back(
             if site in seats:
                 return executed(seats)(site)(name, data)
             said = (site, name) == ("site-2", wire.BUDGET)
-            return wire.pack([b"nonsense"]) if said else wire.failed(readable=True)
+            return wire.pack([b"nonsense"]) if said else wire.say(Code.FAILED)
 
         return answer
 

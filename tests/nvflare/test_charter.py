@@ -239,13 +239,3 @@ def test_a_charter_s_policy_names_no_approvers(tmp_path: Path) -> None:
     plan = made.charter.plan.model_copy(update={"policy_digest": policy.digest})
     with pytest.raises(EvidenceError, match="names approvers"):
         replace(made.charter, policy=policy, plan=plan).check_content()
-
-
-def test_a_process_that_does_not_know_who_it_is_says_so(
-    made: Parties, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(party.PARTY_VARIABLE, raising=False)
-    with pytest.raises(UsageError, match=party.PARTY_VARIABLE):
-        party.kit_of_this_process()
-    monkeypatch.setenv(party.PARTY_VARIABLE, str(made.folders["site-3"]))
-    assert party.kit_of_this_process().name == "client-3"

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,13 @@ pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from nvflare.apis.client import Client
 from nvflare.apis.controller_spec import ClientTask, Task, TaskCompletionStatus
-from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 from nvflare.fuel.utils import fobs
 
-from protocols.errors import BadEnvelope, RemoteProtocolError
+from protocols.errors import BadEnvelope, LedgerError, RemoteProtocolError
 from protocols.evidence.ledger import read_lines
 from protocols.roles.client import ClientSession
 from protocols.sessions.engine import Delivery
@@ -36,11 +36,14 @@ from secure_fgl.isolation import kernel
 from secure_fgl.store.client_models import ClientModels
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
-from secure_fgl.transports.nvflare import executor, wire
-from secure_fgl.transports.nvflare.controller import JobAborted, TaskTransport
+from secure_fgl.transports.nvflare import wire
+from secure_fgl.transports.nvflare.controller import JobAborted, TaskCarrier
 from secure_fgl.transports.nvflare.executor import Seat
-from secure_fgl.transports.nvflare.party import PARTY_VARIABLE
 from secure_fgl.transports.nvflare.party_process import conduct, open_process
+from secure_fgl.transports.nvflare.site import channel
+from secure_fgl.transports.nvflare.site.answering import Answerer
+from secure_fgl.transports.nvflare.site.codes import Code, Heard
+from secure_fgl.transports.nvflare.site.patience import SiteTransport
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, gather
 
 Answer = Callable[[str, Shareable], Shareable | None]
@@ -61,6 +64,7 @@ class FakeController:
         self.late[-1].start()
 
     def _serve(self, task: Task, site: str) -> None:
+        task.before_task_sent_cb(client_task=ClientTask(Client(site, ""), task), fl_ctx=FLContext())
         found = self.answer(site)(task.name, fobs.loads(fobs.dumps(task.data)))
         if found is None:
             return
@@ -72,22 +76,27 @@ class FakeController:
         task.completion_status = TaskCompletionStatus.CANCELLED
 
 
-def transport(answer: Callable[[str], Answer], sites: dict[str, str], **more: Any) -> TaskTransport:
-    more = {"deadline": 5.0, "abort": Signal(), **more}
-    return TaskTransport(FakeController(answer), sites, fl_ctx=FLContext(), **more)
+def transport(answer: Callable[[str], Answer], sites: dict[str, str], **more: Any) -> SiteTransport:
+    abort = more.pop("abort", Signal())
+    carrier = TaskCarrier(FakeController(answer), fl_ctx=FLContext(), abort=abort)
+    seconds = more.pop("deadline", 5.0)
+    return SiteTransport(carrier, sites, deadline=lambda: seconds, **more)
 
 
-def seated(parties: Parties, patch: pytest.MonkeyPatch) -> dict[str, Seat]:
-    """Return every client's seat, each with the session of its own party."""
-    seats = {site: Seat() for site in parties.folders if site != SERVER_SITE}
-    for site, seat in seats.items():
-        patch.setenv(PARTY_VARIABLE, str(parties.folders[site]))
-        seat.handle_event(EventType.START_RUN, FLContext())
-    return seats
+def seated(parties: Parties, patch: pytest.MonkeyPatch) -> dict[str, Answerer]:
+    """Return what answers for every party but the aggregator, each with a session of its own."""
+    sites = [site for site in parties.folders if site != SERVER_SITE]
+    return {site: Answerer(open_process(parties.kit(site))) for site in sites}
 
 
-def executed(seats: dict[str, Seat]) -> Callable[[str], Answer]:
-    return lambda site: lambda name, data: seats[site].execute(name, data, FLContext(), Signal())
+def executed(seats: dict[str, Answerer]) -> Callable[[str], Answer]:
+    """Hand tasks to the parties without a socket in between."""
+
+    def serve(site: str, name: str, data: Shareable) -> Shareable:
+        said = seats[site].answer(name, wire.unpack(data))
+        return wire.pack(said.envelopes) if said.code is Code.DONE else wire.say(said.code)
+
+    return lambda site: lambda name, data: serve(site, name, data)
 
 
 def test_a_run_over_tasks_is_the_run_in_memory(
@@ -96,7 +105,6 @@ def test_a_run_over_tasks_is_the_run_in_memory(
     """And bytes that the engine delivers twice are answered twice alike (O5)."""
     parties = assemble(banks(), tmp_path / "parties")
     seats = seated(parties, monkeypatch)
-    monkeypatch.setenv(PARTY_VARIABLE, str(parties.folders[SERVER_SITE]))
     heard: list[tuple[list[bytes], list[bytes]]] = []
 
     def twice(site: str) -> Answer:
@@ -166,7 +174,7 @@ def test_a_site_that_left_for_good_is_held_to_what_others_received(
         def serve(name: str, data: Shareable) -> Shareable:
             tasks.append(site)
             if site == "site-2" and tasks.count(site) > 5:
-                return wire.failed(readable=True)
+                return wire.say(Code.FAILED)
             return executed(seats)(site)(name, data)
 
         return serve
@@ -179,8 +187,7 @@ def test_a_site_that_left_for_good_is_held_to_what_others_received(
     assert not (gone / "run" / "heads").exists()
     with pytest.raises(UsageError, match="at work"):
         write_hand_over(gone, tmp_path / "early.zip")
-    assert seats["site-2"]._process is not None
-    seats["site-2"]._process.files.close()  # what the system does for a dead process
+    seats["site-2"].process.files.close()  # what the system does for a dead process
     assert Run(gone).verify().verdict == "own side holds, unsigned"
     handed = [write_hand_over(f, tmp_path / f"{f.name}.zip")[0] for f in parties.folders.values()]
     gather_files(handed, tmp_path / "run")
@@ -230,7 +237,7 @@ class Killed(BaseException):
 class Fatal:
     """A transport under which everybody's process is killed in its n-th exchange."""
 
-    inner: TaskTransport
+    inner: SiteTransport
     left: int
     delivered: bool
 
@@ -269,8 +276,7 @@ def test_o5_killed_processes_go_on_to_the_same_result(
     aggregator = open_process(parties.kit(SERVER_SITE))
     with pytest.raises(Killed):
         conduct(aggregator, Fatal(transport(executed(seats), sites), exchange, delivered))
-    for process in (aggregator, *(seat._process for seat in seats.values())):
-        assert process is not None
+    for process in (aggregator, *(seat.process for seat in seats.values())):
         process.files.close()  # what the system does for a dead process
 
     seats = seated(parties, monkeypatch)
@@ -311,7 +317,7 @@ def test_who_has_not_answered_by_the_deadline_has_vanished() -> None:
     first = carried.exchange([Delivery("a", b"1"), Delivery("b", b"1")])
     assert [delivery.data for delivery in first] == [b"quick1"]
     assert 0.3 <= carried.seconds[0] < 3
-    controller: Any = carried._controller
+    controller: Any = carried._carrier._controller
     assert all(
         task.completion_status is TaskCompletionStatus.CANCELLED for task in controller.tasks
     )
@@ -333,7 +339,7 @@ def test_what_is_no_answer_counts_as_none(kind: str) -> None:
                 return wire.pack([b"good"])
             bad = Shareable()
             if kind == "code":
-                bad = wire.failed(readable=True)
+                bad = wire.say(Code.FAILED)
             if kind in ("type", "many"):
                 bad["envelopes"] = [b""] * 65 if kind == "many" else ["text"]
             return bad
@@ -372,68 +378,67 @@ def test_only_a_list_of_bytes_is_unpacked(carried: Any) -> None:
 SECRET = "node 17 has label 3"
 
 
-@pytest.mark.parametrize("error", [ValueError, RemoteProtocolError, RuntimeError])
-def test_o27_an_error_s_text_stays_at_the_site(
-    error: type[Exception], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("error", [ValueError, RemoteProtocolError, LedgerError])
+def test_o27_an_error_s_text_stays_at_the_party(
+    error: type[Exception], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Failing:
+        kit = SimpleNamespace(folder=tmp_path, charter=None)
+
         def receive(self, data: bytes) -> list[Delivery]:
             raise error(SECRET)
 
-    seat = Seat()
-    seat._process = Failing()  # type: ignore[assignment]
+    failing: Any = Failing()
+    answerer = Answerer(failing)
     with caplog.at_level(logging.DEBUG):
-        said = seat.execute(wire.TASK, wire.pack([b"x"]), FLContext(), Signal())
-    codes = (ReturnCode.EXECUTION_EXCEPTION, ReturnCode.BAD_TASK_DATA)
-    assert said.get_return_code() == codes[error is RemoteProtocolError]
-    assert SECRET.encode() not in fobs.dumps(said)
-    assert error.__name__ in caplog.text and SECRET not in caplog.text
+        said = answerer.answer(wire.TASK, [b"x"])
+    assert said == Heard((Code.FAILED, Code.UNREADABLE)[error is RemoteProtocolError])
+    assert SECRET not in caplog.text
+    log = tmp_path / "site.log"
+    assert SECRET in log.read_text() and log.stat().st_mode & 0o777 == 0o600
+    assert answerer.broken == (error is LedgerError)  # what cannot be kept is taken up anew
 
 
-def test_o27_a_site_that_cannot_sit_down_answers_with_a_code(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_o27_a_code_is_all_that_a_relay_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fails(_: object) -> None:
-        raise ValueError(SECRET)
+    """Without a party, and with nobody at its socket: at once, in NVFlare's own words."""
+    monkeypatch.delenv(channel.SOCKET_VARIABLE, raising=False)
+    assert asked(wire.TASK) == ReturnCode.EXECUTION_EXCEPTION
+    monkeypatch.setenv(channel.SOCKET_VARIABLE, str(tmp_path / "gone"))
+    assert asked(wire.TASK) == ReturnCode.EARLY_TERMINATION
+    tmp_path.chmod(0o700)
+    channel.listen(tmp_path / "killed").close()
+    monkeypatch.setenv(channel.SOCKET_VARIABLE, str(tmp_path / "killed"))
+    assert asked(wire.TASK) == ReturnCode.SERVICE_UNAVAILABLE
 
-    monkeypatch.setattr(executor, "kit_of_this_process", lambda: None)
-    monkeypatch.setattr(executor, "open_process", fails)
-    seat = Seat()
-    with caplog.at_level(logging.DEBUG):
-        seat.handle_event(EventType.START_RUN, FLContext())
-        said = seat.execute(wire.TASK, wire.pack([b"x"]), FLContext(), Signal())
-    assert said.get_return_code() == ReturnCode.BAD_TASK_DATA
-    assert "ValueError" in caplog.text and SECRET not in caplog.text
+
+def asked(task: str) -> Any:
+    return Seat().execute(task, wire.pack([b"x"]), FLContext(), Signal()).get_return_code()
 
 
 @pytest.mark.parametrize("task", ["train", "secure_fgl.envelopes "])
 def test_a_site_answers_no_task_but_ours(task: str) -> None:
-    said = Seat().execute(task, wire.pack([b"x"]), FLContext(), Signal())
-    assert said.get_return_code() == ReturnCode.BAD_TASK_DATA
+    assert asked(task) == ReturnCode.BAD_TASK_DATA
 
 
-def test_the_end_of_a_job_does_not_end_the_ledger(
+def test_only_the_aggregator_s_word_ends_the_ledger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A killed server ends jobs too, and a party must be able to go on after that."""
     parties = assemble(banks(), tmp_path)
     seat = seated(parties, monkeypatch)["site-1"]
-    for event in (EventType.ABOUT_TO_END_RUN, EventType.END_RUN, EventType.ABORT_TASK):
-        seat.handle_event(event, FLContext())
     head = parties.folders["site-1"] / "run" / "heads" / "client-1.checkpoint"
     end = parties.end()
     others = parties.kit("site-2")
-    for note in ([], [b""], [bytes(64)], [end[:-1]], [others.charter.end(others.me.signing)]):
-        said = seat.execute(wire.END, wire.pack(note), FLContext(), Signal())
-        assert said.get_return_code() == ReturnCode.BAD_TASK_DATA
-        assert seat._process is not None and not head.exists()
-        assert (parties.folders["site-1"] / "keys").is_dir()  # it can still be resumed
     foreign = assemble(banks(), tmp_path / "another").end()  # of another run
-    said = seat.execute(wire.END, wire.pack([foreign]), FLContext(), Signal())
-    assert said.get_return_code() == ReturnCode.BAD_TASK_DATA
-    said = seat.execute(wire.END, wire.pack([end]), FLContext(), Signal())
-    assert said.get_return_code() == ReturnCode.OK
-    assert seat._process is None and head.is_file()
+    notes = [[b""], [bytes(64)], [end[:-1]], [others.charter.end(others.me.signing)], [foreign]]
+    for note in ([], *notes):
+        assert seat.answer(wire.END, note) == Heard(Code.UNREADABLE)
+        assert not seat.over and not head.exists()
+        assert (parties.folders["site-1"] / "keys").is_dir()  # it can still be resumed
+    assert seat.answer(wire.END, [end]) == Heard(Code.DONE, [])
+    assert seat.over and head.is_file()
 
 
 def test_a_party_refuses_a_plan_that_its_own_installation_does_not_make(

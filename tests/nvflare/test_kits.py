@@ -22,6 +22,7 @@ from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
 from secure_fgl.transports.nvflare.job import POLL_SECONDS, write_job
 from secure_fgl.transports.nvflare.keys.identity_file import new_identity
+from tests.nvflare.stage import SERVER_SITE, assemble, banks
 from tests.secure_fgl.cli_tools import invoke
 
 SITES = ("site-1", "site-2")
@@ -102,6 +103,18 @@ def test_a_job_is_settings_alone(tmp_path: Path) -> None:
     # Where a site's secrets lie is never a job's to say.
     assert client["executors"][0]["executor"] == {"path": kits.CLASSES[1], "args": {}}
     assert json.loads((job / "meta.json").read_text())["mandatory_clients"] == list(SITES)
+
+
+@pytest.mark.parametrize(("policy", "others"), [("masks", 0), ("he", 1)])
+def test_a_job_begins_without_a_client_but_not_without_an_authority(
+    policy: str, others: int, tmp_path: Path
+) -> None:
+    parties = assemble(banks(policy=policy), tmp_path / "parties")
+    sites = [site for site in parties.folders if site != SERVER_SITE]
+    job = write_job(tmp_path / "job", sites, charter=parties.charter)
+    meta = json.loads((job / "meta.json").read_text())
+    assert meta["mandatory_clients"] == ["site-6"][:others]
+    assert len(sites) == 5 + others and meta["min_clients"] == 4 + others
 
 
 STUBBORN = """

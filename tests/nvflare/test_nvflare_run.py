@@ -1,20 +1,15 @@
-"""FedAvg on Cora over real NVFlare processes, the aggregator killed on the way."""
+"""FedAvg on Cora over real NVFlare processes, the aggregator's relay killed on the way."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
-import subprocess
-import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-import secure_fgl
 from audits.evidence.roster_file import read_roster
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import read_lines
@@ -22,82 +17,16 @@ from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.own_model import own_model
 from tests.laws.runs import Recording, record
 from tests.laws.search import found, spellings
-from tests.nvflare.stage import CLIENTS, SERVER_SITE, Parties, assemble, cora, gather
+from tests.nvflare.stage import CLIENTS, SERVER_SITE, Parties, cora, gather
 
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
-from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.checks.lines import Line, Status
 from secure_fgl.transports.nvflare.checks.listed import check_site
-from secure_fgl.transports.nvflare.job import JobConsole, write_job
+from secure_fgl.transports.nvflare.job import JobConsole
+from tests.nvflare.processes import Stage, job_process, session_process, staged, until
 
-ROOT = Path(secure_fgl.__file__).parents[1]
-ROUNDS = 6
-
-
-@dataclass
-class Stage:
-    """Provisioned kits, parties and taps for one run."""
-
-    base: Path
-    parties: Parties
-    made: kits.Kits
-
-    @property
-    def ledger(self) -> Path:
-        return self.parties.folders[SERVER_SITE] / "run" / "ledger" / "aggregator.jsonl"
-
-    def opened(self) -> int:
-        """Return how many sums the aggregator has opened so far."""
-        return self.ledger.read_bytes().count(b'"kind":"open"') if self.ledger.exists() else 0
-
-    def finished(self) -> bool:
-        return (self.parties.folders[SERVER_SITE] / "run" / "result.json").exists()
-
-    def job(self, name: str) -> Path:
-        return write_job(self.base / name, list(self.made.sites), deadline=60.0)
-
-
-@contextlib.contextmanager
-def staged(base: Path, data_root: Path) -> Iterator[tuple[Stage, kits.Processes]]:
-    """Yield a federation of real processes, every job of which is tapped."""
-    parties = assemble(cora(data_root, rounds=ROUNDS), base / "parties")
-    sites = [site for site in parties.folders if site != SERVER_SITE]
-    made = kits.provision(base / "kits", sites, port=kits.free_port())
-    (base / "tap").mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        paths = [str(Path(__file__).parent / "tap"), str(ROOT), os.environ.get("PYTHONPATH", "")]
-        patch.setenv("PYTHONPATH", os.pathsep.join(path for path in paths if path))
-        patch.setenv("SECURE_FGL_TEST_TAP", str(base / "tap"))
-        with kits.federation(made, parties.folders, data_root=data_root) as processes:
-            yield Stage(base, parties, made), processes
-            groups = [process.pid for process in processes.running.values()]
-    assert not any(_alive(group) for group in groups), "a process outlived its federation"
-
-
-def _alive(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def until(holds: Callable[[], bool], *, seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
-
-
-def job_process(processes: kits.Processes) -> int:
-    """Return the server's process that holds the aggregator's session."""
-    command = ["ps", "-ewwo", "pid=,ppid=,args="]
-    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    parent = str(processes.running[SERVER_SITE].pid)
-    rows = [line.split(None, 2) for line in listed.splitlines()]
-    (found,) = [int(r[0]) for r in rows if r[1] == parent and ".runner_process" in r[2]]
-    return found
+ROUNDS, KILLED = 6, "site-2"
 
 
 def not_ready(stage: Stage, site: str) -> list[Line]:
@@ -121,25 +50,30 @@ class Played:
 
 @pytest.fixture(scope="module")
 def played(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Played:
-    """The aggregator's process is killed after its second opening, and a second job goes on."""
+    """A client's session is killed, then the server's job, and a second job goes on."""
     base = tmp_path_factory.mktemp("nvflare")
     memory = record(cora(data_root, rounds=ROUNDS), base / "memory")
     with (
-        staged(base, data_root) as (stage, processes),
+        staged(cora(data_root, rounds=ROUNDS), base, data_root) as (stage, processes),
         JobConsole(stage.made, patience=120.0) as console,
     ):
         assert not_ready(stage, "site-1") == []
         first = console.submit(stage.job("first"))
         until(stage.ledger.exists)
         aggregator = job_process(processes)
-        until(lambda: stage.opened() >= 2)
+        until(lambda: stage.opened() >= 1)
+        # With the smallest cohort, all others wait for it: nothing is lost of any round.
+        os.kill(session_process(processes, KILLED), signal.SIGKILL)
+        until(lambda: stage.opened() >= 4)
         os.kill(aggregator, signal.SIGKILL)
         assert not stage.finished(), "the run was over before it could be killed"
         until(lambda: console.status(first).startswith("FINISHED"))
         assert console.status(first) != "FINISHED:COMPLETED"
         before = stage.opened()
         console.wait(console.submit(stage.job("second")), patience=180.0)
-        assert stage.opened() > before >= 2  # the second job went on, and did not begin anew
+        assert stage.opened() > before >= 4  # the second job went on, and did not begin anew
+        log = (stage.parties.folders[KILLED] / "process.log").read_text()
+        assert log.count("The site is up.") == 2 and "started again" in log
     taps = sorted((base / "tap").iterdir())
     assert sum(file.name.startswith("site-") for file in taps) == 2 * CLIENTS
     # The aggregator's own taps hold all that any site was sent, and all that any site sent.
@@ -226,8 +160,9 @@ def test_roster_and_charter_name_the_same_run(
 @pytest.mark.long
 def test_a_server_that_is_lost_and_started_again_goes_on(data_root: Path, tmp_path: Path) -> None:
     """Its whole process group is killed; the sites come back to it by themselves."""
-    memory = record(cora(data_root, rounds=ROUNDS), tmp_path / "memory")
-    with staged(tmp_path, data_root) as (stage, processes):
+    config = cora(data_root, rounds=ROUNDS)
+    memory = record(config, tmp_path / "memory")
+    with staged(config, tmp_path, data_root) as (stage, processes):
         with JobConsole(stage.made, patience=120.0) as console:
             console.submit(stage.job("first"))
             until(lambda: stage.opened() >= 2)

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
-from nvflare.apis.event_type import EventType
-from nvflare.apis.fl_constant import ReturnCode
-from nvflare.apis.fl_context import FLContext
-from nvflare.apis.signal import Signal
-from nvflare.fuel.utils import fobs
-
 from protocols.errors import RemoteProtocolError
 from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.errors import UsageError
 from secure_fgl.store.sides import site_log
-from secure_fgl.transports.nvflare import wire
-from secure_fgl.transports.nvflare.executor import Seat
-from secure_fgl.transports.nvflare.party import PARTY_VARIABLE
+from secure_fgl.transports.nvflare.site import session
+from secure_fgl.transports.nvflare.site.answering import Answerer
+from secure_fgl.transports.nvflare.site.codes import TASK, Code, Heard
 from tests.nvflare.stage import assemble
 from tests.nvflare.test_own_folders import NAMES, SPEC, own, tables
 
@@ -37,7 +32,7 @@ def logged(party: Path) -> str:
 
 
 def test_o27_a_site_whose_data_cannot_be_read_tells_its_own_people_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "data"
     for number, name in enumerate(NAMES):
@@ -45,45 +40,37 @@ def test_o27_a_site_whose_data_cannot_be_read_tells_its_own_people_why(
     (data / SPEC_FILE).write_text(SPEC)
     parties = assemble(own(data), tmp_path / "parties")
     table = data / NAMES[0] / "nodes.csv"
+    folder = parties.folders[parties.charter.sites[NAMES[0]]]
+    monkeypatch.setenv("SECURE_FGL_DATA", str(data))
+    monkeypatch.setattr(session, "Control", lambda _: None)
+    monkeypatch.setattr(session, "socket", SimpleNamespace(socket=lambda fileno: None))
+    monkeypatch.setattr(session, "signal", Mock())
     for number, broken in enumerate((f"1,fine,{SENTINEL},2", f"1,{SENTINEL},3,2")):
         lines = table.read_text().splitlines()
         lines[2] = broken
         table.write_text("\n".join(lines))
-        folder = parties.folders[parties.charter.sites[NAMES[0]]]
-        monkeypatch.setenv(PARTY_VARIABLE, str(folder))
-        monkeypatch.setenv("SECURE_FGL_DATA", str(data))
-        seat = Seat()
-        with caplog.at_level(logging.DEBUG):
-            seat.handle_event(EventType.START_RUN, FLContext())
-            said = seat.execute(wire.TASK, wire.pack([b"x"]), FLContext(), Signal())
-        assert said.get_return_code() == ReturnCode.BAD_TASK_DATA  # no word of why
+        assert session.main([str(folder), str(tmp_path / "socket"), "0"]) == 2
         text = logged(folder)
-        assert text.count("the session stopped (UsageError)") == number + 1
+        assert text.count("the session did not start, or stopped (UsageError)") == number + 1
         assert str(table) in text and ("age" if not number else "label") in text
-        others = fobs.dumps(said).decode("latin-1") + caplog.text
-        assert str(table) not in others and "UsageError" in caplog.text
     secret = json.loads((folder / "identity.json").read_text())["seed"]
     assert SENTINEL in table.read_text()  # the control: it is there to be quoted
-    for shown in (text, others):
-        assert SENTINEL not in shown and secret not in shown
+    for shown in (text, capsys.readouterr().err):
+        assert shown and SENTINEL not in shown and secret not in shown
 
 
-def test_o27_of_an_error_that_is_not_ours_the_class_and_the_place_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(PARTY_VARIABLE, str(tmp_path))
+def test_o27_of_an_error_that_is_not_ours_the_class_and_the_place_are_told(tmp_path: Path) -> None:
     for number, error in enumerate((ValueError, KeyError, RuntimeError), 1):
 
-        class Failing:
-            def receive(self, data: bytes, kind: type[Exception] = error) -> None:
-                raise kind(SENTINEL)
+        def failing(data: bytes, kind: type[Exception] = error) -> None:
+            raise kind(SENTINEL)
 
-        seat = Seat()
-        seat._process = Failing()  # type: ignore[assignment]
-        seat.execute(wire.TASK, wire.pack([b"x"]), FLContext(), Signal())
+        kit = SimpleNamespace(folder=tmp_path, charter=None)
+        answerer = Answerer(SimpleNamespace(kit=kit, receive=failing))  # type: ignore[arg-type]
+        assert answerer.answer(TASK, [b"x"]) == Heard(Code.FAILED)  # no word of why
         text = logged(tmp_path)
         assert error.__name__ in text and SENTINEL not in text
-        assert text.count("in secure_fgl.transports.nvflare.executor, line") == number
+        assert text.count("in secure_fgl.transports.nvflare.site.answering, line") == number
 
 
 def test_a_log_grows_no_further_than_it_may_and_follows_no_link(

@@ -36,6 +36,11 @@ class Heads(SessionPart):
         self._exchanges, self._survivors = exchanges, survivors
         self._received: dict[str, Line] = {}
 
+    @property
+    def heard(self) -> frozenset[str]:
+        """The clients that said anything in this run so far."""
+        return frozenset(self._received)
+
     def hear(self, incoming: Incoming) -> None:
         """Note an envelope of a client; its receipt stands in the ledger."""
         header = incoming.header

@@ -126,6 +126,11 @@ EXAMPLE = {
     ),
     "renew": example("secure-fgl site renew /srv/party"),
     "harden": example("secure-fgl site harden /srv/party --kit /srv/kit"),
+    "start": example(
+        "secure-fgl site start /srv/party --kit /srv/kit",
+        "secure-fgl site start /srv/party --again",
+    ),
+    "stop": example("secure-fgl site stop /srv/party"),
     "charter": example("secure-fgl charter show charter.json"),
     "draw": example(
         "secure-fgl charter draw config.yaml facts/*.facts.json --server fl.example.org "

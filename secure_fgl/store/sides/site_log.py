@@ -22,17 +22,25 @@ _MOST = 1 << 20  # bytes; then it is put aside as site.log.1, so that no peer fi
 _LONGEST = 500  # characters of a line
 
 
-def note(party: str | Path, what: str, error: Exception, *, now: Callable[[], str] = clock) -> None:
+def note(
+    party: str | Path,
+    what: str,
+    error: Exception | None = None,
+    *,
+    now: Callable[[], str] = clock,
+) -> None:
     """Append why something went wrong; a log that cannot be written stops nothing.
 
     Args:
         party: the party's folder.
         what: happened, in a sentence of ours without a full stop.
-        error: the reason.
+        error: the reason, if one is known.
         now: tells the time.
     """
-    lines = [_plain(line) for text in explain(error, again="") for line in text.splitlines()]
-    text = "\n  ".join([f"{now()} {what} ({type(error).__name__})", *lines]) + "\n"
+    told, head = ([] if error is None else explain(error, again="")), f"{now()} {what}"
+    lines = [_plain(line) for text in told for line in text.splitlines()]
+    kind = "" if error is None else f" ({type(error).__name__})"
+    text = "\n  ".join([f"{head}{kind}", *lines]) + "\n"
     with contextlib.suppress(OSError):
         _append(Path(party) / NAME, text.encode("utf-8", "replace"))
 

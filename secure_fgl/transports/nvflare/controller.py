@@ -1,11 +1,18 @@
-"""At the aggregator: NVFlare's Controller drives the run over tasks, one for each site asked."""
+"""At the aggregator: a relay between its own process, which drives the run, and NVFlare's tasks.
+
+It holds no session and no key, and nothing of a session is loaded here.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from nvflare.apis.client import Client
@@ -15,128 +22,86 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from protocols.errors import BadEnvelope, Refused
-from protocols.sessions.engine import Delivery
-from protocols.wire.roster import AGGREGATOR_NAME
-from secure_fgl.transports.nvflare.budgets import budgets_of, cosigned
-from secure_fgl.transports.nvflare.party import PartyKit, kit_of_this_process, note_here
-from secure_fgl.transports.nvflare.party_process import conduct, open_process
-from secure_fgl.transports.nvflare.wire import BUDGET, END, TASK, pack, unpack
+from secure_fgl.transports.nvflare.site import channel
+from secure_fgl.transports.nvflare.site.codes import JOB, OVER, Heard
+from secure_fgl.transports.nvflare.wire import heard, pack
 
 _log = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.2  # how often a wait looks whether the job was aborted
-_END_SECONDS = 30.0  # for closing a ledger; who is gone by then closes none
+_GRACE_SECONDS = 1.0  # in which a site that missed its last task takes this one, if it is there
 
 
 class JobAborted(Exception):
     """NVFlare ends the job while an exchange is under way."""
 
 
+class AggregatorAway(Exception):
+    """The aggregator's own process is not there."""
+
+
 class _Awaited:
     """Collects the results of one exchange; NVFlare calls back in threads of its own."""
 
-    def __init__(self, sites: Sequence[str]) -> None:
-        self._left, self._news = set(sites), threading.Condition()
-        self._found: dict[str, list[bytes]] = {}
+    def __init__(self, sites: Collection[str], unhurried: Collection[str]) -> None:
+        self._left, self._unhurried = set(sites), set(unhurried)
+        self._news, self._found = threading.Condition(), dict[str, Heard]()
+
+    def taken(self, site: str) -> None:
+        """Note that a site took its task: it is there, so it is waited for."""
+        with self._news:
+            self._unhurried.discard(site)
 
     def take(self, site: str, result: Any) -> None:
-        """Note a site's result; an error's code, or anything but bytes, is no answer."""
-        found: list[bytes] = []
-        try:
-            found = unpack(result)
-        except BadEnvelope:
-            _log.error("%s did not answer", site)
+        """Note a site's result."""
+        self.give_up(site, heard(result))
+
+    def give_up(self, site: str, said: Heard | None = None) -> None:
+        """Note what a site said, or that NVFlare expects nothing more from it."""
         with self._news:
             if site in self._left:
                 self._left.discard(site)
-                self._found[site] = found
+                if said is not None:
+                    self._found[site] = said
                 self._news.notify_all()
 
-    def give_up(self, site: str) -> None:
-        """Note that NVFlare expects nothing more from a site."""
-        with self._news:
-            self._left.discard(site)
-            self._news.notify_all()
-
-    def wait(self, seconds: float, abort: Signal) -> dict[str, list[bytes]]:
+    def wait(self, seconds: float, abort: Signal) -> dict[str, Heard]:
         """Return what has come once nobody is awaited any more or the time is up."""
-        deadline = time.monotonic() + seconds
+        start = time.monotonic()
         with self._news:
-            while self._left and (remaining := deadline - time.monotonic()) > 0:
+            while self._left and (passed := time.monotonic() - start) < seconds:
                 if abort.triggered:
                     raise JobAborted
-                self._news.wait(min(remaining, _LOOK_SECONDS))
+                if self._left <= self._unhurried and passed > _GRACE_SECONDS:
+                    break
+                self._news.wait(min(seconds - passed, _LOOK_SECONDS))
             return dict(self._found)
 
 
-class TaskTransport:
-    """Carries each delivery as a task for the one site where its party is.
+class TaskCarrier:
+    """Carries each bundle as a task for one site, and knows nothing of what is in it.
 
     Args:
         controller: hands the tasks out.
-        sites: the charter's: by party name, the engine's name of its site.
-        deadline: seconds; who has not answered by then has vanished.
         fl_ctx, abort: of the running job.
     """
 
-    def __init__(
-        self,
-        controller: Controller,
-        sites: Mapping[str, str],
-        *,
-        deadline: float,
-        fl_ctx: FLContext,
-        abort: Signal,
-    ) -> None:
-        self._controller, self._sites, self._deadline = controller, dict(sites), deadline
-        self._context, self._abort = fl_ctx, abort
-        self.seconds: list[float] = []
+    def __init__(self, controller: Controller, *, fl_ctx: FLContext, abort: Signal) -> None:
+        self._controller, self._context, self._abort = controller, fl_ctx, abort
 
-    def exchange(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """Deliver `deliveries`; return what came back before the deadline, in the order of sites.
+    def carry(
+        self,
+        name: str,
+        bundles: Mapping[str, Sequence[bytes]],
+        seconds: float,
+        unhurried: Collection[str],
+    ) -> dict[str, Heard]:
+        """Send each site its task; return what came, see `site.patience.Carrier`.
 
         Raises:
             JobAborted: NVFlare ends the job.
         """
-        start = time.monotonic()
-        found = self._run(TASK, deliveries, self._deadline)
-        self.seconds.append(time.monotonic() - start)
-        # An answer is addressed by its own signed header; this one is the only receiver here.
-        return [Delivery(AGGREGATOR_NAME, data) for site in sorted(found) for data in found[site]]
-
-    def heads(self, note: bytes, clients: Sequence[str]) -> dict[str, list[bytes]]:
-        """Ask clients for the heads of their budgets, and return what came, by client.
-
-        Args:
-            note: what `Charter.end` returns.
-            clients: whom to ask.
-        """
-        deliveries = [Delivery(client, note) for client in clients]
-        found = self._run(BUDGET, deliveries, min(self._deadline, _END_SECONDS))
-        names = {self._sites[client]: client for client in clients}
-        return {names[site]: heads for site, heads in found.items() if heads}
-
-    def end(self, note: bytes, cosigned: Mapping[str, Sequence[bytes]] | None = None) -> None:
-        """Tell every site that the run is over, so that it ends its ledger.
-
-        Args:
-            note: what `Charter.end` returns.
-            cosigned: by client, the heads of its budgets as the aggregator signed them.
-        """
-        more = cosigned or {}
-        deliveries = [
-            Delivery(party, data) for party in self._sites for data in (note, *more.get(party, ()))
-        ]
-        self._run(END, deliveries, min(self._deadline, _END_SECONDS))
-
-    def _run(
-        self, name: str, deliveries: Sequence[Delivery], seconds: float
-    ) -> dict[str, list[bytes]]:
-        bundles: dict[str, list[bytes]] = {}
-        for delivery in deliveries:
-            bundles.setdefault(self._sites[delivery.to], []).append(delivery.data)
-        awaited = _Awaited(list(bundles))
-        tasks = [self._task(name, site, data, awaited) for site, data in bundles.items()]
+        awaited = _Awaited(list(bundles), unhurried)
+        tasks = [self._task(name, site, data, seconds, awaited) for site, data in bundles.items()]
         for task, site in zip(tasks, bundles, strict=True):
             self._controller.send(task=task, fl_ctx=self._context, targets=[site])
         try:
@@ -146,7 +111,12 @@ class TaskTransport:
                 if task.completion_status is None:
                     self._controller.cancel_task(task)
 
-    def _task(self, name: str, site: str, data: list[bytes], awaited: _Awaited) -> Task:
+    def _task(
+        self, name: str, site: str, data: Sequence[bytes], seconds: float, awaited: _Awaited
+    ) -> Task:
+        def taken(client_task: ClientTask, fl_ctx: FLContext) -> None:
+            awaited.taken(site)
+
         def received(client_task: ClientTask, fl_ctx: FLContext) -> None:
             awaited.take(client_task.client.name, client_task.result)
             client_task.result = None
@@ -155,16 +125,17 @@ class TaskTransport:
             awaited.give_up(site)
 
         return Task(
-            name=name, data=pack(data), timeout=int(self._deadline) + 1,
-            result_received_cb=received, task_done_cb=done,
+            name=name, data=pack(data, seconds), timeout=int(seconds) + 1,
+            before_task_sent_cb=taken, result_received_cb=received, task_done_cb=done,
         )  # fmt: skip
 
 
 class Conductor(Controller):  # type: ignore[misc] # nvflare is untyped
-    """Runs the aggregator's session from the first key to the last score.
+    """Carries for the aggregator's own process for as long as the job runs.
 
     Args:
-        deadline: seconds that one exchange may take.
+        deadline: seconds that one exchange may take, and for which the aggregator's process may be
+            away before the job is given up.
     """
 
     def __init__(self, deadline: float = 600.0) -> None:
@@ -172,44 +143,57 @@ class Conductor(Controller):  # type: ignore[misc] # nvflare is untyped
         self._exchange_deadline = float(deadline)
 
     def start_controller(self, fl_ctx: FLContext) -> None:
-        """Nothing to prepare: the session is made when the job runs."""
+        """Nothing to prepare."""
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
-        """Nothing to clear away: every file is closed by then."""
+        """Nothing to clear away."""
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        """Run all rounds, or those that a killed job left.
+        """Carry until the aggregator says that the job is over.
 
         Whatever goes wrong ends the job with the error's type alone: NVFlare sends the text of a
         panic to every site. The run itself can go on with another job, unless a party refused.
         """
+        carrier = TaskCarrier(self, fl_ctx=fl_ctx, abort=abort_signal)
         try:
-            kit = kit_of_this_process()
-            transport = self._transport(kit, abort_signal, fl_ctx)
-            if not (kit.run_folder / "result.json").is_file():
-                self._conduct(kit, transport)
-            end_run(kit, transport)
+            if why := self._carried(carrier, abort_signal):
+                self.system_panic(f"the run stopped ({why})", fl_ctx)
+        except JobAborted:
+            _log.error("the job was aborted")
         except Exception as error:
-            _log.error("the run stopped (%s)", type(error).__name__)
-            note_here("the run stopped", error)
+            _log.error("the relay failed (%s)", type(error).__name__)
             self.system_panic(f"the run stopped ({type(error).__name__})", fl_ctx)
 
-    def _conduct(self, kit: PartyKit, transport: TaskTransport) -> None:
-        process = open_process(kit)
-        try:
-            conduct(process, transport)
-        except Refused:  # the party that refused is out for good, and the run with it
-            process.close()
-            transport.end(kit.charter.end(kit.me.signing))
-            raise
-        finally:
-            _note_times(kit, transport.seconds)
+    def _carried(self, carrier: TaskCarrier, abort: Signal) -> str:
+        """Serve the aggregator's process, and the one that is started in its place."""
+        ever = False
+        while True:
+            with contextlib.closing(self._called(abort, ever)) as connection:
+                ever = True
+                try:
+                    channel.send(connection, {"do": JOB, "deadline": self._exchange_deadline})
+                    return _serve(connection, carrier, abort)
+                except channel.Broken:
+                    _log.error("the aggregator's process is away")
 
-    def _transport(self, kit: PartyKit, abort: Signal, fl_ctx: FLContext) -> TaskTransport:
-        sites = {party: site for party, site in kit.charter.sites.items() if party != kit.name}
-        return TaskTransport(
-            self, sites, deadline=self._exchange_deadline, fl_ctx=fl_ctx, abort=abort
-        )
+    def _called(self, abort: Signal, ever: bool) -> socket.socket:
+        """Call the aggregator's process until it greets.
+
+        Raises:
+            AggregatorAway: it did not in time, or was there and ended in order.
+        """
+        place = os.environ.get(channel.SOCKET_VARIABLE, "")
+        deadline = time.monotonic() + self._exchange_deadline
+        while True:
+            if abort.triggered:
+                raise JobAborted
+            try:
+                return channel.connect(Path(place))
+            except channel.Broken as error:
+                left = ever and isinstance(error, channel.Absent)
+                if not place or left or time.monotonic() > deadline:
+                    raise AggregatorAway from error
+            time.sleep(_LOOK_SECONDS)
 
     def process_result_of_unknown_task(
         self,
@@ -222,25 +206,22 @@ class Conductor(Controller):  # type: ignore[misc] # nvflare is untyped
         """Drop a result that came after its exchange was over."""
 
 
-def end_run(kit: PartyKit, transport: TaskTransport) -> None:
-    """Cosign every client's budgets, and tell all sites that the run is over.
-
-    A head that is none is left out: its site is not kept from ending its ledger.
-    """
-    note, clients = kit.charter.end(kit.me.signing), kit.charter.roster.clients
-    notes: dict[str, list[bytes]] = {}
-    if any(budgets_of(kit.charter, client) for client in clients):
-        for client, heads in transport.heads(note, clients).items():
-            try:
-                notes[client] = cosigned(kit, client, heads)
-            except BadEnvelope as error:
-                _log.error("%s told no heads of its budgets", client)
-                note_here(f"{client} told no heads of its budgets", error)
-    transport.end(note, notes)
-
-
-def _note_times(kit: PartyKit, seconds: Sequence[float]) -> None:
-    """Write how long each exchange took, for people who plan a deployment."""
-    lines = "".join(f"{value:.4f}\n" for value in seconds)
-    with (kit.run_folder / "exchanges.txt").open("a", encoding="utf-8") as file:
-        file.write(lines)
+def _serve(connection: socket.socket, carrier: TaskCarrier, abort: Signal) -> str:
+    """Carry what the aggregator's process asks for; return why the run stopped, empty if over."""
+    while True:
+        try:
+            head, blobs = channel.receive(connection, stopped=lambda: abort.triggered)
+        except channel.Stopped as error:
+            raise JobAborted from error
+        if head.get("do") == OVER:
+            why = str(head.get("why"))
+            return why if not why or why.isidentifier() else "error"
+        bundles: dict[str, list[bytes]] = {}
+        for site, count in head["sites"]:
+            bundles[site], blobs = blobs[:count], blobs[count:]
+        found = carrier.carry(
+            str(head["task"]), bundles, float(head["seconds"]), set(head["unhurried"])
+        )
+        told = [[site, str(said.code), len(said.envelopes)] for site, said in found.items()]
+        answers = [data for said in found.values() for data in said.envelopes]
+        channel.send(connection, {"found": told}, answers)

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.errors import UsageError
+from secure_fgl.transports.nvflare.charter import Charter
 from secure_fgl.transports.nvflare.kits import ADMIN, CLASSES, Kits
-from secure_fgl.transports.nvflare.wire import BUDGET, END, TASK
+from secure_fgl.transports.nvflare.site.codes import BUDGET, END, TASK
 
 POLL_SECONDS = 0.1
 """How often a site asks for its next task. NVFlare's own 2 s would be the time of an exchange."""
@@ -19,7 +21,12 @@ _DONE = "FINISHED:COMPLETED"
 
 
 def write_job(
-    folder: str | Path, sites: Sequence[str], *, name: str = "secure_fgl", deadline: float = 600.0
+    folder: str | Path,
+    sites: Sequence[str],
+    *,
+    name: str = "secure_fgl",
+    deadline: float = 600.0,
+    charter: Charter | None = None,
 ) -> Path:
     """Write a job's folder and return it.
 
@@ -28,13 +35,16 @@ def write_job(
 
     Args:
         folder: new.
-        sites: every site of the run; all must be there.
+        sites: every site of the run.
         name: the job's name.
         deadline: seconds that an exchange may take before who has not answered has vanished.
+        charter: of the run: it says without whom nothing can be opened, and how many clients the
+            policy asks for. Without it all sites must be there.
     """
     place = Path(folder)
     (place / "app" / "config").mkdir(parents=True)
     conductor, seat = CLASSES
+    mandatory, least = _needed(charter) if charter is not None else (list(sites), len(sites))
     server: dict[str, Any] = {
         "format_version": 2,
         "server": {"heart_beat_timeout": 600, "task_request_interval": POLL_SECONDS},
@@ -53,8 +63,8 @@ def write_job(
     meta = {
         "name": name,
         "resource_spec": {},
-        "min_clients": len(sites),
-        "mandatory_clients": list(sites),
+        "min_clients": least,
+        "mandatory_clients": mandatory,
         "deploy_map": {"app": ["@ALL"]},
     }
     for file, document in (
@@ -64,6 +74,13 @@ def write_job(
     ):
         (place / file).write_text(json.dumps(document, indent=2), "utf-8")
     return place
+
+
+def _needed(charter: Charter) -> tuple[list[str], int]:
+    """Return the sites without which nothing can be opened, and how many there are at least."""
+    roles = {*charter.sites} - {*charter.plan.clients, AGGREGATOR_NAME}
+    mandatory = sorted(charter.sites[name] for name in roles)
+    return mandatory, charter.policy.smallest_cohort + len(mandatory)
 
 
 class JobConsole:

@@ -23,7 +23,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from secure_fgl.errors import UsageError
-from secure_fgl.transports.nvflare.party import PARTY_VARIABLE
+from secure_fgl.transports.nvflare.site.channel import SOCKET, SOCKET_VARIABLE
 
 PROJECT = "secure_fgl"
 SERVER = "localhost"
@@ -168,61 +168,93 @@ def free_port() -> int:
 
 @dataclass
 class Processes:
-    """The server's and the sites' processes, each the leader of a process group of its own.
+    """A site's engine and its party's own process, each the leader of a process group of its own.
 
-    A site's job runs in a child of its process, so stopping means ending whole groups.
+    The engine's job runs in a child of its process, and so does a party's session, so stopping
+    means ending whole groups.
     """
 
     kits: Kits
     parties: Mapping[str, Path]
     data_root: Path | None = None
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    at_parties: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def start(self, site: str) -> None:
-        """Start the server (`SERVER`) or one site.
+        """Start the server (`SERVER`) or one site: its engine, and its party's own process.
 
-        Its party's folder goes into the environment of this process only, so a site's process
-        does not even know where another party's folder is.
+        The engine is told where the party listens, and nothing else of it.
         """
+        self.start_engine(site)
+        self.start_party(site)
+
+    def start_engine(self, site: str) -> None:
+        """Start NVFlare's process at the server or a site."""
         kind = "server" if site == SERVER else "client"
-        kit = self.kits.server if site == SERVER else self.kits.sites[site]
+        kit = self._kit(site)
         uid = [] if site == SERVER else [f"uid={site}"]
         module = f"nvflare.private.fed.app.{kind}.{kind}_train"
         command = [sys.executable, "-m", module, "-m", str(kit), "-s", f"fed_{kind}.json"]
         settings = ["secure_train=true", *uid, "org=secure_fgl", "config_folder=config"]
         environment = {
-            **os.environ,
             "OMP_NUM_THREADS": "1",
-            PARTY_VARIABLE: str(self.parties[site]),
+            SOCKET_VARIABLE: str(self.parties[site].absolute() / SOCKET),
+            "SECURE_FGL_DATA": "",
         }
+        (kit / "transfer").mkdir(exist_ok=True)
+        whole = [*command, "--set", *settings]
+        self.running[site] = _started(whole, environment, kit / "process.log", kit)
+
+    def start_party(self, site: str, *more: str) -> None:
+        """Start a party's own process, as ``secure-fgl site start`` does.
+
+        Args:
+            site: where the party is.
+            more: of the command line, for example ``--again``.
+        """
+        party, environment = self.parties[site], {"OMP_NUM_THREADS": "1"}
         if self.data_root is not None:
             environment["SECURE_FGL_DATA"] = str(self.data_root)
-        (kit / "transfer").mkdir(exist_ok=True)
-        with (kit / "process.log").open("ab") as log:
-            self.running[site] = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                [*command, "--set", *settings],
-                cwd=kit, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True,
-            )  # fmt: skip
+        command = [sys.executable, "-m", "secure_fgl", "site", "start", str(party)]
+        whole = [*command, "--kit", str(self._kit(site)), *more]
+        self.at_parties[site] = _started(whole, environment, party / "process.log")
+
+    def _kit(self, site: str) -> Path:
+        return self.kits.server if site == SERVER else self.kits.sites[site]
 
     def kill(self, site: str) -> None:
-        """End one process group at once (SIGKILL), as a crash of its machine would."""
-        process = self.running.pop(site)
-        _signal(process, signal.SIGKILL)
-        process.wait()
+        """End a site at once (SIGKILL), as a crash of its machine would."""
+        for running in (self.running, self.at_parties):
+            if (process := running.pop(site, None)) is not None:
+                _signal(process, signal.SIGKILL)
+                process.wait()
 
     def stop(self) -> None:
         """End everything that runs: politely first, then for good. Never raises for the dead."""
-        for process in self.running.values():
+        processes = [*self.running.values(), *self.at_parties.values()]
+        for process in processes:
             _signal(process, signal.SIGTERM)
         deadline = time.monotonic() + _STOP_SECONDS
-        for process in self.running.values():
+        for process in processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, deadline - time.monotonic()))
-        for process in self.running.values():
+        for process in processes:
             _signal(process, signal.SIGKILL)  # the group may outlive its leader
             process.wait()
         self.running.clear()
+        self.at_parties.clear()
+
+
+def _started(
+    command: Sequence[str], environment: Mapping[str, str], log: Path, at: Path | None = None
+) -> subprocess.Popen[bytes]:
+    kept = {n: v for n, v in os.environ.items() if n != SOCKET_VARIABLE}
+    with log.open("ab") as file:
+        return subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            command,
+            cwd=at, env={**kept, **environment}, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+            start_new_session=True,
+        )  # fmt: skip
 
 
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

@@ -11,14 +11,19 @@
             plugins/               this party's own copies of the plug-ins that the charter names
             tags.key (0600)        of clients in the mode `hmac` of matching: the key of item tags,
                                    which one of them made and its operators brought to the others
+            socket (0600)          while the party's process listens
+            site.log (0600)        why something failed here
+            site.lock, lock        which processes are at work
+            stopped                the operator's word that nothing goes on
             keys/ (0700)           while the run lasts: the key to its kept state; and after it, at
                                    a client, the key to its own model
             run/                   its side of the run folder: documents, ledger, head, locked state
                                    and model
 
 NVFlare lets an administrator list and read files below a site's workspace unless the site forbids
-it, and sends a site's resource file to the server. So nothing of ours lies there: the site's
-operator names this folder in the environment of the site's process.
+it, and sends a site's resource file to the server. So nothing of ours lies there, and NVFlare's
+processes need not be able to read this folder: they reach the party's own process through its
+socket (`secure_fgl.transports.nvflare.site`).
 """
 
 from __future__ import annotations
@@ -37,7 +42,6 @@ from secure_fgl.config import Config, own_root
 from secure_fgl.data.own import load_spec
 from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.errors import UsageError
-from secure_fgl.store.sides.site_log import note
 from secure_fgl.transports.nvflare.charter import LIMIT, Charter
 from secure_fgl.transports.nvflare.keys.identity_file import (
     check_closed,
@@ -49,21 +53,16 @@ from secure_fgl.transports.nvflare.keys.identity_file import (
 from secure_fgl.transports.nvflare.rules.versions import check_versions
 
 __all__ = [
-    "PARTY_VARIABLE",
     "ROOT_VARIABLE",
     "PartyKit",
     "check_not_refused",
-    "kit_of_this_process",
     "load_identity",
     "name_and_role",
     "new_identity",
     "new_tag_key",
-    "note_here",
     "refusal_note",
 ]
 
-PARTY_VARIABLE = "SECURE_FGL_PARTY"
-"""Environment variable that names the party's folder; set by whoever starts the site."""
 ROOT_VARIABLE = "SECURE_FGL_DATA"
 """Environment variable that names this site's own data folder."""
 
@@ -210,24 +209,6 @@ def check_not_refused(folder: Path, charter: Charter) -> None:
     """Raise EvidenceError if the party of this folder refused this charter."""
     if refusal_note(folder, charter).exists():
         raise EvidenceError("charter", "this party refused it; another one is to be drawn up")
-
-
-def kit_of_this_process() -> PartyKit:
-    """Return the kit of the folder that the environment names; see :meth:`PartyKit.load`."""
-    folder = os.environ.get(PARTY_VARIABLE)
-    if not folder:
-        raise UsageError(
-            f"{PARTY_VARIABLE} is not set.",
-            why="the site's process does not know which party it is",
-            fix=f"start it with {PARTY_VARIABLE} naming the party's folder",
-        )
-    return PartyKit.load(folder)
-
-
-def note_here(what: str, error: Exception) -> None:
-    """Write why something went wrong into the party's own log; see `store.sides.site_log`."""
-    if folder := os.environ.get(PARTY_VARIABLE):
-        note(folder, what, error)
 
 
 def _read(path: Path, limit: int) -> bytes:

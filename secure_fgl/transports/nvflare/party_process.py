@@ -101,8 +101,7 @@ class PartyProcess:
             models = ClientModels(self.kit.charter.run, self.kit.run_folder, self.kit.keys)
             unkept = keep_own(models, self.session, self.site, self.prepared)
             self.session.close(result)
-            note = self.session.ledger.checkpoint(self.kit.me.signing)
-            self.folder.text(f"heads/{self.kit.name}.checkpoint", note)
+            self.sign_head()
             try:
                 if document is not None:
                     self.folder.document("result.json", document)
@@ -110,6 +109,11 @@ class PartyProcess:
                 self.state_stores.destroy()
         if unkept is not None:
             raise unkept
+
+    def sign_head(self) -> None:
+        """Sign the head of the ledger as it stands."""
+        note = self.session.ledger.checkpoint(self.kit.me.signing)
+        self.folder.text(f"heads/{self.kit.name}.checkpoint", note)
 
 
 def open_process(kit: PartyKit) -> PartyProcess:
@@ -212,7 +216,9 @@ def _own_context(kit: PartyKit, making: Making) -> RunContext:
 def _begun(kit: PartyKit, making: Making, folder: RunFolder, state_stores: StateStores) -> Session:
     """Begin the run at this party."""
     folder.make()
-    _context(kit, folder)
+    folder.text("config.yaml", kit.charter.config.text())
+    folder.text("policy.json", policy_text(kit.charter.policy))
+    folder.text("plan.json", kit.charter.plan.text())
     context = _own_context(kit, making)
     session = making.session(context)
     session.keeper = making.keeper(context, state_stores.new(kit.name))
@@ -289,9 +295,3 @@ def conduct(process: PartyProcess, transport: Transport) -> str | None:
     }
     process.close(left, result)
     return left["model"] or None
-
-
-def _context(kit: PartyKit, folder: RunFolder) -> None:
-    folder.text("config.yaml", kit.charter.config.text())
-    folder.text("policy.json", policy_text(kit.charter.policy))
-    folder.text("plan.json", kit.charter.plan.text())

@@ -12,25 +12,36 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 
 from protocols.errors import BadEnvelope
+from secure_fgl.transports.nvflare.site.codes import BUDGET, END, TASK, Code, Heard
 
-TASK = "secure_fgl.envelopes"
-"""The task that carries envelopes."""
-END = "secure_fgl.end"
-"""The task that says that the run is over, in the aggregator's signed words (`Charter.end`): a site
-gives up its kept state then, and nobody else, the engine's operator included, can have it do so."""
-BUDGET = "secure_fgl.budget"
-"""The task that asks a client for the heads of its budgets, with the same signed words: the run is
-over. They come back cosigned behind the words of :data:`END` (O20)."""
+__all__ = ["BUDGET", "END", "TASK", "heard", "pack", "patience", "say", "unpack"]
 
-_FIELD = "envelopes"
+_FIELD, _SECONDS = "envelopes", "seconds"
+_CODES = {
+    Code.UNREADABLE: ReturnCode.BAD_TASK_DATA,
+    Code.FAILED: ReturnCode.EXECUTION_EXCEPTION,
+    Code.BUSY: ReturnCode.SERVER_NOT_READY,
+    Code.AWAY: ReturnCode.SERVICE_UNAVAILABLE,
+    Code.LEFT: ReturnCode.EARLY_TERMINATION,
+}
+"""What NVFlare calls our codes; its list is a closed one."""
+_LONGEST = 7 * 86400.0  # seconds
 _MOST = 64  # envelopes in one task; a protocol's step sends one or two to a party
 
 
-def pack(envelopes: Sequence[bytes]) -> Shareable:
-    """Return the envelopes as what a task carries."""
+def pack(envelopes: Sequence[bytes], seconds: float | None = None) -> Shareable:
+    """Return the envelopes as what a task carries, and for how long its answer is awaited."""
     found = Shareable()
     found[_FIELD] = [bytes(data) for data in envelopes]
+    if seconds is not None:
+        found[_SECONDS] = float(seconds)
     return found
+
+
+def patience(carried: Any) -> float:
+    """Return for how many seconds a task's answer is awaited; a week if it does not say."""
+    found = carried.get(_SECONDS) if isinstance(carried, Shareable) else None
+    return min(max(found, 0.0), _LONGEST) if isinstance(found, float) else _LONGEST
 
 
 def unpack(carried: Any) -> list[bytes]:
@@ -43,6 +54,17 @@ def unpack(carried: Any) -> list[bytes]:
     return found
 
 
-def failed(*, readable: bool) -> Shareable:
-    """Return the only two errors a site speaks of: could not be read, could not be answered."""
-    return make_reply(ReturnCode.EXECUTION_EXCEPTION if readable else ReturnCode.BAD_TASK_DATA)
+def say(code: Code) -> Shareable:
+    """Return what a site answers that has no answer: a code of NVFlare's closed list."""
+    return make_reply(_CODES.get(code, ReturnCode.EXECUTION_EXCEPTION))
+
+
+def heard(result: Any) -> Heard:
+    """Return what a site's result says; what is neither a code of ours nor bytes is a failure."""
+    if isinstance(result, Shareable) and _FIELD not in result:
+        said = result.get_return_code(ReturnCode.EXECUTION_EXCEPTION)
+        return Heard(next((c for c, name in _CODES.items() if name == said), Code.FAILED))
+    try:
+        return Heard(Code.DONE, unpack(result))
+    except BadEnvelope:
+        return Heard(Code.FAILED)

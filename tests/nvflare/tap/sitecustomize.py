@@ -22,9 +22,9 @@ if any(module.endswith((".runner_process", ".worker_process")) for module in sys
         with _file.open("ab") as file:
             file.write(b"".join(envelopes))
 
-    def pack(envelopes: Any) -> Any:
+    def pack(envelopes: Any, *more: Any) -> Any:
         _keep(list(envelopes))
-        return _pack(envelopes)
+        return _pack(envelopes, *more)
 
     def unpack(carried: Any) -> list[bytes]:
         found = _unpack(carried)

@@ -1,0 +1,61 @@
+"""``secure-fgl site start``: keep a party's own process at work until its run is over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from secure_fgl.cli._shared.verb import verb
+
+
+@verb
+def start(
+    party: Annotated[Path, typer.Argument(metavar="PARTY", help="The party's folder.")],
+    kit: Annotated[
+        Path | None,
+        typer.Option(
+            "--kit",
+            metavar="KIT",
+            readable=False,  # which it should not be
+            help="NVFlare's kit of this site; its owner may connect.",
+        ),
+    ] = None,
+    socket: Annotated[
+        Path | None,
+        typer.Option("--socket", metavar="FILE", help="Where to listen; by default PARTY/socket."),
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Go on though this site was stopped.")
+    ] = False,
+) -> int:
+    """Hold this party's keys, data, session and ledger in a process of its own, and answer.
+
+    It runs in the foreground until the run is over here, and starts the session
+    again when it crashes. It needs no network: NVFlare's process at this site
+    hands envelopes over through a Unix socket, and holds no key and no data.
+    Ctrl-C ends it so that the run can go on with the next start; site stop ends
+    it so that nothing goes on without --again.
+
+    Where NVFlare runs under a user of its own, --socket names a place that both
+    reach: a folder of this user's, mode 0750, whose group is NVFlare's.
+    """
+    import os
+
+    from secure_fgl.cli._shared.output import say
+    from secure_fgl.errors import UsageError
+    from secure_fgl.transports.nvflare.site.supervisor import start as keep_up
+
+    me = os.geteuid()
+    try:
+        engine = me if kit is None else kit.stat().st_uid
+    except OSError as error:
+        raise UsageError(f"{kit} cannot be read ({error.strerror}).") from error
+    if engine not in (me, 0) and socket is None:
+        raise UsageError(
+            "The kit belongs to another user, who cannot reach the party's folder.",
+            why="NVFlare runs under a user of its own, which is as it should be",
+            fix="--socket FILE in a folder of this user's, mode 0750, whose group is NVFlare's",
+        )
+    return keep_up(party, place=socket, users=sorted({me, engine}), again=again, say=say)

@@ -1,0 +1,31 @@
+"""``secure-fgl site stop``: nothing more leaves this site, and its ledger is signed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from secure_fgl.cli._shared.verb import verb
+
+
+@verb
+def stop(
+    party: Annotated[Path, typer.Argument(metavar="PARTY", help="The party's folder.")],
+    patience: Annotated[
+        float, typer.Option("--patience", metavar="SECONDS", min=0, help="How long to wait.")
+    ] = 600.0,
+) -> int:
+    """End this party's session between two exchanges and sign the head of its ledger.
+
+    Nothing that is queued or being computed leaves. The others see a site that
+    left, and go on without it where they can. site start goes on only with
+    --again.
+    """
+    from secure_fgl.cli._shared.output import say
+    from secure_fgl.transports.nvflare.site.leaving import stop as end
+
+    end(party, seconds=patience)
+    say("Stopped. Nothing leaves this site until: secure-fgl site start PARTY --again")
+    return 0

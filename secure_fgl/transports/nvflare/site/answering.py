@@ -1,0 +1,67 @@
+"""What a party says to the tasks that reach it: its session's answers, or one of two codes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocols.errors import LedgerError, RemoteProtocolError
+from secure_fgl.store.sides.site_log import note
+from secure_fgl.transports.nvflare.budgets import keep, own_heads
+from secure_fgl.transports.nvflare.party_process import PartyProcess
+from secure_fgl.transports.nvflare.site.codes import BUDGET, END, TASK, Code, Heard
+
+__all__ = ["Answerer"]
+
+
+class Answerer:
+    """Answers for one party, one task at a time: a session is no place for two threads.
+
+    What goes wrong is told by a code alone: an error's text could hold what may not leave. The
+    reason goes to the party's own log.
+
+    Args:
+        process: the party's session with its files; not an aggregator's.
+
+    Attributes:
+        over: the aggregator said that the run is over, and the ledger is closed.
+        broken: what is kept could not be written; only a new process, which takes the kept state up
+            again, can go on.
+    """
+
+    def __init__(self, process: PartyProcess) -> None:
+        self.process = process
+        self.over = self.broken = False
+        self._told: Exception | None = None
+
+    def answer(self, name: str, envelopes: Sequence[bytes]) -> Heard:
+        """Return what is said to one task; raises nothing but what ends this process."""
+        kit = self.process.kit
+        try:
+            return Heard(Code.DONE, self._answer(name, envelopes))
+        except RemoteProtocolError as error:
+            note(kit.folder, "a task was not accepted", error)
+            return Heard(Code.UNREADABLE)
+        except Exception as error:  # whatever it is, its text stays here
+            self.broken = isinstance(error, LedgerError | OSError | MemoryError)
+            note(kit.folder, "a task was not answered", error)
+            return Heard(Code.FAILED)
+
+    def _answer(self, name: str, envelopes: Sequence[bytes]) -> Sequence[bytes]:
+        process, charter = self.process, self.process.kit.charter
+        if name == TASK:
+            answers = [d.data for data in envelopes for d in process.receive(data)]
+            if (error := process.session.last_error) is not self._told:
+                self._told = error
+                note(process.kit.folder, "this party refused, and its session is over", error)
+            return answers
+        if name == BUDGET:
+            charter.check_end(b"".join(envelopes))
+            return own_heads(process.kit)
+        if name != END:
+            raise RemoteProtocolError("A task came that no party knows.")
+        end, *notes = envelopes or [b""]
+        charter.check_end(end)
+        process.close()
+        self.over = True
+        keep(process.kit, notes)  # last: a note that is none must not keep the ledger open
+        return []

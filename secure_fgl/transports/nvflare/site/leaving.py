@@ -1,0 +1,157 @@
+"""A site that is stopped: its session ends between two exchanges, and goes on only if told to.
+
+PARTY/stopped is the operator's word. While it is there nothing is started. The ledger gets no
+last entry, since whoever goes on writes into it again; its head is signed as it stands, so that
+this site is held to all that it said and to nothing more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from secure_fgl import _floors
+from secure_fgl.errors import UsageError
+from secure_fgl.run.clock import clock
+from secure_fgl.store.files import replace
+from secure_fgl.transports.nvflare.site.channel import SOCKET
+
+if TYPE_CHECKING:
+    from secure_fgl.transports.nvflare.party_process import PartyProcess
+
+__all__ = ["go_on", "only_supervisor", "sign_off", "stop", "was_stopped"]
+
+_NOTE, _LOCK = "stopped", "site.lock"
+_LOOK_SECONDS = 0.1
+
+
+def was_stopped(folder: Path) -> bool:
+    """Tell whether this site's operator stopped it."""
+    return (folder / _NOTE).exists()
+
+
+def go_on(folder: Path) -> None:
+    """Take the operator's word back."""
+    with contextlib.suppress(FileNotFoundError):
+        (folder / _NOTE).unlink()
+
+
+def sign_off(process: PartyProcess) -> None:
+    """Sign the head of the ledger as it stands and close all files; the kept state stays.
+
+    Raises:
+        NotOurCode: what ran here was not ours; the head stays unsigned.
+    """
+    with process.files:
+        _floors.check()
+        if not process.session.ended:
+            process.session.ledger.commit()
+            process.sign_head()
+
+
+def stop(folder: str | Path, *, seconds: float) -> None:
+    """End this party's process between two exchanges, with the head of its ledger signed.
+
+    Args:
+        folder: the party's.
+        seconds: how long to wait for an answer that is being computed; it does not leave.
+
+    Raises:
+        UsageError: it is no party's folder, or the process does not end in time; no answer of it
+            leaves all the same.
+        and what `open_process` raises, where no process is at work and the head is still to be
+        signed.
+    """
+    place = Path(folder)
+    if not (place / "identity.json").is_file():
+        raise UsageError(f"{place} is not a party's folder.", fix="name the folder of site new")
+    replace(place / _NOTE, f"{clock()}\n".encode())  # first: nothing is started any more
+    deadline, told = time.monotonic() + seconds, False
+    while not _at_rest(place):
+        told = told or _tell(place)
+        if time.monotonic() > deadline:
+            raise UsageError(
+                "The party's process has not ended yet.",
+                why="it computes an answer, which will not leave; then it signs its ledger",
+                fix="run site stop again to wait longer",
+            )
+        time.sleep(_LOOK_SECONDS)
+    from secure_fgl.transports.nvflare.party import PartyKit
+    from secure_fgl.transports.nvflare.party_process import open_process
+
+    (place / SOCKET).unlink(missing_ok=True)  # of a process that was killed: it left, too
+    begun = (place / "run" / "roster.json").is_file()
+    if begun and not any((place / "run" / "heads").glob("*.checkpoint")):  # it was killed
+        sign_off(open_process(PartyKit.load(place)))
+
+
+@contextlib.contextmanager
+def only_supervisor(folder: Path) -> Iterator[None]:
+    """Hold a party's folder against a second supervisor, and say who holds it.
+
+    Raises:
+        UsageError: another one is at work.
+    """
+    file = _opened(folder)
+    try:
+        if not _locked(file):
+            raise UsageError(
+                "This site was started already.",
+                why="another process of secure-fgl site start is at work on this folder",
+                fix=f"end it first: secure-fgl site stop {folder}, or Ctrl-C where it runs",
+            )
+        os.ftruncate(file, 0)
+        os.pwrite(file, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(file)  # which unlocks
+
+
+def _at_rest(folder: Path) -> bool:
+    file = _opened(folder)
+    try:
+        return _locked(file)
+    finally:
+        os.close(file)
+
+
+def _tell(folder: Path) -> bool:
+    """Ask the supervisor to end; False while it has not said yet who it is."""
+    file = _opened(folder)
+    try:
+        told = os.pread(file, 32, 0)
+        if not told.isdigit():
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            process = os.pidfd_open(int(told))
+            try:
+                # Held once the handle is there: the number is not somebody else's by now.
+                if not _locked(file):
+                    signal.pidfd_send_signal(process, signal.SIGTERM)
+            finally:
+                os.close(process)
+        return True
+    finally:
+        os.close(file)
+
+
+def _opened(folder: Path) -> int:
+    flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(folder / _LOCK, flags, 0o600)
+    except OSError as error:
+        raise UsageError(f"{folder / _LOCK} cannot be opened ({error.strerror}).") from error
+
+
+def _locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,151 @@
+"""Starts a party's process, and starts it again when it crashed. It loads nothing of a session."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+
+import secure_fgl
+from secure_fgl.errors import BROKEN, BUDGET, DRIFT, USAGE, UsageError
+from secure_fgl.transports.nvflare.site.channel import SOCKET
+from secure_fgl.transports.nvflare.site.leaving import go_on, only_supervisor, was_stopped
+
+__all__ = ["start"]
+
+_HOUSE = str(Path(secure_fgl.__file__).resolve().parents[1])
+_MODULE = "secure_fgl.transports.nvflare.site.session"
+_PAUSES = (0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before each next start; then the last one
+_LONG = 60.0  # seconds of work after which a crash is a new one
+_LOOK_SECONDS = 0.5
+_TOLD = (USAGE, BROKEN, DRIFT, BUDGET)  # it said why; another start would say it again
+
+
+def start(
+    folder: str | Path,
+    *,
+    place: Path | None = None,
+    users: Sequence[int],
+    again: bool = False,
+    say: Callable[[str], None],
+) -> int:
+    """Keep a party's process at work until its run is over, or somebody ends it.
+
+    A process that crashed is started again and takes up the state that it kept (ADR 0009). One that
+    says what its operator has to do, or does not come up the first time, is not.
+
+    Args:
+        folder: the party's.
+        place: of the socket; by default in the party's folder.
+        users: whose processes may call: this one's user, and the engine's.
+        again: go on though the site was stopped.
+        say: tells the operator what happens.
+
+    Returns:
+        The exit code: 0 where the run is over or the site was ended.
+
+    Raises:
+        UsageError: it is no party's folder, is at work already, or was stopped.
+    """
+    party = Path(folder)
+    if not (party / "identity.json").is_file():
+        raise UsageError(f"{party} is not a party's folder.", fix="name the folder of site new")
+    with only_supervisor(party):
+        if again:
+            go_on(party)
+        if was_stopped(party):
+            raise UsageError(
+                "This site was stopped.",
+                why="its operator ran site stop; nothing leaves until it is told to go on",
+                fix=f"to go on with the run: secure-fgl site start {party} --again",
+            )
+        command = [sys.executable, "-P", "-m", _MODULE, str(party), str(place or party / SOCKET)]
+        with _ends() as ended:
+            return _kept_up([*command, *map(str, users)], party, ended, say)
+
+
+def _kept_up(
+    command: Sequence[str], party: Path, ended: Callable[[], bool], say: Callable[[str], None]
+) -> int:
+    crashes, ever = 0, False
+    while True:
+        began = time.monotonic()
+        code, up = _run(command, party, ended, say)
+        ever = ever or up
+        if ended() or was_stopped(party):
+            say("The site was stopped." if was_stopped(party) else "Ended; the run can go on.")
+            return 0
+        if code == 0:
+            say("The run is over at this site.")
+            return 0
+        if not ever or code in _TOLD:
+            return code if 0 < code < 128 else 1
+        crashes = 0 if time.monotonic() - began > _LONG else crashes
+        pause = _PAUSES[min(crashes, len(_PAUSES) - 1)]
+        crashes += 1
+        say(f"The session ended without an order (code {code}); it is started again.")
+        _sleep(pause, ended)
+
+
+def _run(
+    command: Sequence[str], party: Path, ended: Callable[[], bool], say: Callable[[str], None]
+) -> tuple[int, bool]:
+    """Start the process once; return its exit code, and whether it ever listened."""
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            # Ours is found by its own path, whatever folder this was started in.
+            paths = [_HOUSE, *filter(None, [os.environ.get("PYTHONPATH")])]
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+            process = subprocess.Popen(  # noqa: S603 - our own
+                command, stdin=theirs.fileno(), env=environment
+            )
+        up = told = False
+        while process.poll() is None:
+            if ended() and not told:
+                told = True
+                ours.shutdown(socket.SHUT_WR)
+            if not select.select([ours], [], [], _LOOK_SECONDS)[0]:
+                continue
+            if not _heard(ours):
+                break  # it is ending
+            up = True
+            say("The site is up.")
+        return process.wait(), up
+
+
+def _heard(channel: socket.socket) -> bytes:
+    try:
+        return channel.recv(16)
+    except ConnectionError:
+        return b""
+
+
+def _sleep(seconds: float, ended: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and not ended():
+        time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def _ends() -> Iterator[Callable[[], bool]]:
+    """Let SIGTERM and Ctrl-C end the process in order; yields what tells that one came."""
+    came: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+
+    before = {n: signal.signal(n, note) for n in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield lambda: bool(came)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

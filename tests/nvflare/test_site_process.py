@@ -1,0 +1,221 @@
+"""``secure-fgl site start`` and ``site stop`` as real processes, without an engine in between.
+
+The party is a key authority: it holds a key, and needs no data.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
+
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.signal import Signal
+
+from secure_fgl.store.finished_run import Run
+from secure_fgl.transports.nvflare import wire
+from secure_fgl.transports.nvflare.executor import Seat
+from secure_fgl.transports.nvflare.party_process import open_process
+from secure_fgl.transports.nvflare.site import channel
+from tests.nvflare.processes import ROOT, children, until
+from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
+from tests.secure_fgl.cli_tools import invoke
+
+AUTHORITY = "site-6"
+
+
+ALONE = ("unshare", "--net", "--user", "--map-root-user", "--")
+"""Namespaces of its own: no network, and over files of other users no more than any user has."""
+_NET, _USER = 0x40000000, 0x10000000
+STRANGER = 61_300  # the user of the kit
+
+
+def lonely() -> bool:
+    """Tell whether this machine lets a process have such namespaces, and files another owner."""
+    if shutil.which(ALONE[0]) is None or os.geteuid() != 0:
+        return False
+    return subprocess.run([*ALONE, "true"], check=False, timeout=30).returncode == 0
+
+
+@dataclass
+class Site:
+    """A party's own process, started as its operator would."""
+
+    folder: Path
+    kit: Path
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start(self, *more: str, alone: bool = False) -> subprocess.Popen[bytes]:
+        """Start it; `alone`: in namespaces of its own."""
+        command = [sys.executable, "-m", "secure_fgl", "site", "start", str(self.folder)]
+        command += ["--kit", str(self.kit), *more]
+        if alone:
+            command = [*ALONE, *command]
+        with (self.folder / "process.log").open("ab") as log:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                start_new_session=True,
+            )  # fmt: skip
+        self.started.append(process)
+        return process
+
+    def session(self) -> int:
+        (found,) = children(self.started[-1].pid, "nvflare.site.session")
+        return found
+
+    def listens(self) -> bool:
+        try:
+            channel.connect(self.folder / "socket").close()
+        except channel.Broken:
+            return False
+        return True
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Parties:
+    return assemble(banks(policy="he"), tmp_path / "parties")
+
+
+@pytest.fixture
+def site(made: Parties, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    kit = tmp_path / "kit"
+    kit.mkdir(mode=0o700)
+    (kit / "client.key").write_text("the engine's own")
+    folder = made.folders[AUTHORITY]
+    monkeypatch.setenv(channel.SOCKET_VARIABLE, str(folder / "socket"))
+    found = Site(folder, kit)
+    yield found
+    for process in found.started:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        process.wait()
+
+
+def ask(data: bytes) -> tuple[str, list[bytes]]:
+    """Hand one envelope to the relay; return its code and the answers."""
+    said = Seat().execute(wire.TASK, wire.pack([data], 60.0), FLContext(), Signal())
+    code = str(said.get_return_code(ReturnCode.OK))
+    return code, wire.unpack(said) if code == ReturnCode.OK else []
+
+
+def first_call(made: Parties) -> bytes:
+    """Return what the aggregator asks the authority first: a key of this epoch."""
+    office = open_process(made.kit(SERVER_SITE))
+    (call,) = office.session.start()  # type: ignore[attr-defined]
+    office.files.close()
+    found: bytes = call.data
+    return found
+
+
+def signed(site: Site) -> bool:
+    """Tell whether its ledger ends where its signed head says; and that its key still is there."""
+    found = Run(site.folder).verify()
+    steps = {step.name: step for step in found.steps}
+    assert "not destroyed" in steps["keys"].detail  # it can go on, so it says so (O9)
+    return "1 signed head covers exactly these entries" in steps["tree"].detail
+
+
+def test_a_site_is_killed_stopped_and_goes_on(made: Parties, site: Site) -> None:
+    call, head = first_call(made), site.folder / "run" / "heads" / "key-authority.checkpoint"
+    assert ask(call) == (ReturnCode.EARLY_TERMINATION, [])  # nothing was started
+    supervisor = site.start()
+    until(site.listens)
+    assert ask(b"no envelope") == (ReturnCode.BAD_TASK_DATA, [])
+    code, first = ask(call)
+    assert code == ReturnCode.OK and len(first) == 1
+    twice = invoke("site", "start", str(site.folder))
+    assert twice.exit_code == 2 and "started already" in twice.stderr
+
+    os.kill(site.session(), signal.SIGKILL)
+    until(lambda: not site.listens())
+    assert ask(call) == (ReturnCode.SERVICE_UNAVAILABLE, [])  # at once, for a crash
+    until(site.listens)
+    assert ask(call) == (ReturnCode.OK, first)  # the very answer: it was taken up again
+    assert not head.exists()
+
+    assert invoke("site", "stop", str(site.folder)).exit_code == 0
+    assert supervisor.wait(30) == 0
+    assert ask(call) == (ReturnCode.EARLY_TERMINATION, [])
+    assert signed(site)
+    refused = invoke("site", "start", str(site.folder))
+    assert refused.exit_code == 2 and "--again" in refused.stderr
+
+    again = site.start("--again")
+    until(site.listens)
+    assert ask(call) == (ReturnCode.OK, first)
+    assert not head.exists()  # it covers no ledger that goes on
+    os.kill(again.pid, signal.SIGTERM)  # a reboot is no stop
+    assert again.wait(30) == 0
+    assert ask(call) == (ReturnCode.SERVICE_UNAVAILABLE, []) and not head.exists()
+    assert invoke("site", "stop", str(site.folder)).exit_code == 0  # who died before signs now
+    assert ask(call) == (ReturnCode.EARLY_TERMINATION, [])
+    assert signed(site)
+
+
+def within(session: int | None, act: Callable[[], int]) -> int:
+    """Return what `act` returns in a child, in a session's namespaces or, with None, in ours."""
+    there = [] if session is None else [("user", _USER), ("net", _NET)]
+    held = [(os.open(f"/proc/{session}/ns/{name}", os.O_RDONLY), kind) for name, kind in there]
+    child = os.fork()
+    if child == 0:
+        code = 200
+        try:
+            libc = ctypes.CDLL(None, use_errno=True)
+            entered = all(libc.setns(handle, kind) == 0 for handle, kind in held)
+            code = act() if entered else 201
+        except OSError as error:
+            code = error.errno or 202
+        finally:
+            os._exit(code)
+    for handle, _ in held:
+        os.close(handle)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.skipif(
+    not lonely(), reason="this machine gives no namespaces, or files no other owner"
+)
+def test_t4_a_party_needs_no_network_and_cannot_read_the_kit(made: Parties, site: Site) -> None:
+    """What the kernel refuses it, and every process that it could start, is tried by raw calls."""
+    call, key = first_call(made), site.kit / "client.key"
+    for path in (key, site.kit):
+        os.chown(path, STRANGER, STRANGER)
+    site.start("--socket", str(site.folder / "socket"), alone=True)
+    until(site.listens)
+    assert ask(call)[0] == ReturnCode.OK
+    session = site.session()
+    assert os.readlink("/proc/self/ns/net") != os.readlink(f"/proc/{session}/ns/net")
+    devices = Path(f"/proc/{session}/net/dev").read_text().splitlines()[2:]
+    assert [line.split(":")[0].strip() for line in devices] == ["lo"]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1].to_bytes(2, "big")
+        address = b"\x02\x00" + port + socket.inet_aton("127.0.0.1") + bytes(8)
+
+        def connects() -> int:
+            libc = ctypes.CDLL(None, use_errno=True)
+            made = libc.socket(socket.AF_INET, socket.SOCK_STREAM, 0)
+            return 0 if libc.connect(made, address, len(address)) == 0 else ctypes.get_errno()
+
+        def reads() -> int:
+            return int(not key.read_bytes())
+
+        assert within(session, connects) == errno.ENETUNREACH
+        assert within(None, connects) == 0  # the control
+        assert within(session, reads) == errno.EACCES
+        assert within(None, reads) == 0  # the control
