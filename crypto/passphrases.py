@@ -16,7 +16,7 @@ from crypto.samplers import KEY_BYTES, entropy
 
 __all__ = ["lock_under", "unlock_under"]
 
-_SALT_BYTES = 16
+_SALT = 16
 _COST, _BLOCK, _LANES = 1 << 17, 8, 1
 
 
@@ -28,15 +28,15 @@ def lock_under(passphrase: bytes, info: bytes, secret: bytes) -> bytes:
         info: is bound, not carried: the same bytes under another info do not open.
         secret: what is locked; its length is seen.
     """
-    salt = entropy(_SALT_BYTES)
+    salt = entropy(_SALT)
     return salt + lock(_key(passphrase, salt), info, secret)
 
 
 def unlock_under(passphrase: bytes, info: bytes, locked: bytes) -> bytes:
     """Return what `lock_under` locked; raises InvalidSeal for another passphrase, info or byte."""
-    if len(locked) < _SALT_BYTES + OVERHEAD:
+    if len(locked) < _SALT + OVERHEAD:
         raise InvalidSeal
-    return unlock(_key(passphrase, locked[:_SALT_BYTES]), info, locked[_SALT_BYTES:])
+    return unlock(_key(passphrase, locked[:_SALT]), info, locked[_SALT:])
 
 
 def _key(passphrase: bytes, salt: bytes) -> bytes:

@@ -29,11 +29,10 @@ def harden(
 
     found = harden_kit(party, kit)
     rights = {role: sorted(may) for role, may in found.rights().items()}
-    facts = {"kit": str(found.folder), "site": found.site, "classes": found.classes()}
+    shown = [("kit", str(found.folder)), ("site", found.site)]
     if format is Format.json:
-        print_json({**facts, "rights": rights, "jobs_with_code": False, "log_streaming": False})
+        print_json({**dict(shown), "classes": found.classes(), "rights": rights})
         return 0
-    shown = [("kit", facts["kit"]), ("site", facts["site"])]
     shown += [("a job may name", name) for name in found.classes()]
     shown += [(f"{role} may", ", ".join(may) or "nothing") for role, may in rights.items()]
     shown += [("code in jobs", "refused"), ("logs", "stay here"), ("files from afar", "nobody")]

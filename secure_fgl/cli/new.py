@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from secure_fgl.cli._shared.passphrases import PassphraseFileOption, PassphraseOption
+from secure_fgl.cli._shared.options import PassphraseFileOption, PassphraseOption
 from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
 
@@ -43,8 +43,8 @@ def new(
     """
     from protocols.wire.roles import Role
     from secure_fgl.cli._shared.inputs import choose
+    from secure_fgl.cli._shared.options import new_passphrase
     from secure_fgl.cli._shared.output import print_json, print_pairs, say
-    from secure_fgl.cli._shared.passphrases import new_passphrase
     from secure_fgl.consortium import Consortium
     from secure_fgl.errors import UsageError
     from secure_fgl.transports.nvflare.facts import Facts, check_party, misnamed_organisation

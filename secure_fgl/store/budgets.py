@@ -35,6 +35,7 @@ from secure_fgl.store.append_only import append, content, sync_folder
 from secure_fgl.store.budget_lines import (
     LINE_LIMIT,
     STEP,
+    Entry,
     Floor,
     Log,
     check_reservation,
@@ -118,9 +119,7 @@ class BudgetStore:
         check_reservation(entry)
         with self._locked(site, dataset, "reserved") as base:
             log = self._read(base, site, dataset)
-            after = compose([*log.reservations, entry], cap.delta)
-            if not after <= cap.epsilon:
-                raise _exceeded(dataset, len(log.reservations), after, cap)
+            after = _covered(log, entry, dataset, cap)
             new = log.plus(header(site, dataset), entry)
             append(f"{base}.jsonl", b"".join(new.lines[len(log.lines) :]))
             _remember(base, new.floor(), _floor(base))
@@ -166,9 +165,7 @@ class BudgetStore:
         entry = {"rdp": [repr(float(v)) for v in rdp], "run": "0" * 32, "tails": repr(_TAILS)}
         with self._locked(site, dataset, "read") as base:
             log = self._read(base, site, dataset)
-        after = compose([*log.reservations, entry], cap.delta)
-        if not after <= cap.epsilon:
-            raise _exceeded(dataset, len(log.reservations), after, cap)
+        after = _covered(log, entry, dataset, cap)
         total = rounded_up(compose(log.reservations, cap.delta))
         now = Reservation(len(log.reservations), log.head, total, repr(cap.delta))
         return now, rounded_up(after)
@@ -239,6 +236,14 @@ def _file_name(site: str, dataset: str) -> str:
             fix="give it another name; a budget is found again under the same name only",
         )
     return hashlib.sha256(b"secure-fgl/budget-of\0" + canonical([site, dataset])).hexdigest()
+
+
+def _covered(log: Log, entry: Entry, dataset: str, cap: Budget) -> float:
+    """Return epsilon after one reservation more; raises BudgetExceeded beyond the cap."""
+    after = compose([*log.reservations, entry], cap.delta)
+    if not after <= cap.epsilon:
+        raise _exceeded(dataset, len(log.reservations), after, cap)
+    return after
 
 
 def _exceeded(dataset: str, before: int, after: float, cap: Budget) -> BudgetExceeded:

@@ -227,6 +227,7 @@ WIDENED = {
         ("permissions", {"lead": {"byoc": "o:site"}}, "lead has the right byoc"),
         ("permissions", {"project_admin": "any"}, "may do everything"),
         ("permissions", {"member": {"shell_commands": ["none", "any"]}}, "shell_commands"),
+        ("permissions", {"lead": {"start_app": "any"}}, "lead has the right start_app"),
         ("permissions", "any", "lists no permissions"),
     ],
 }

@@ -73,6 +73,23 @@ def test_o27_of_an_error_that_is_not_ours_the_class_and_the_place_are_told(tmp_p
         assert text.count("in secure_fgl.transports.nvflare.site.answering, line") == number
 
 
+def test_o27_no_text_of_an_error_that_is_not_ours_is_written(tmp_path: Path) -> None:
+    for error in (
+        ValueError(SENTINEL),
+        KeyError(SENTINEL),
+        OSError(5, SENTINEL),
+        OSError(SENTINEL),
+    ):
+        try:
+            raise UsageError("Ours.") from error
+        except UsageError as ours:
+            site_log.note(tmp_path, "it stopped", ours)
+        if not getattr(error, "strerror", None):
+            site_log.note(tmp_path, "it stopped", error)
+    assert logged(tmp_path).count("it stopped") == 7
+    assert SENTINEL not in logged(tmp_path)
+
+
 def test_a_log_grows_no_further_than_it_may_and_follows_no_link(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,7 +76,7 @@ class KitFiles:
 
     def startup(self, which: str) -> Path:
         """Return the file of the certificate, its key or the root, by NVFlare's name for it."""
-        return self.folder / "startup" / self._settings[which]
+        return self.folder / "startup" / str(self._settings[which])
 
     def certificate(self, which: str = "ssl_cert") -> x509.Certificate:
         """Return the kit's own certificate, or its root; raises UsageError."""

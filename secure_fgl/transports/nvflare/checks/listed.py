@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
-from secure_fgl.transports.nvflare.checks import engine, holdings, papers
+from secure_fgl.transports.nvflare.checks import documents, engine, holdings
 from secure_fgl.transports.nvflare.checks.lines import Check, Line, Subject, look, utc
 
 __all__ = ["OFFLINE", "ONLINE", "check_site"]
 
 OFFLINE: dict[str, Check] = {
-    "folder": papers.folder,
-    "keys": papers.keys,
-    "versions": papers.versions,
-    "charter": papers.charter,
-    "plan": papers.plan,
-    "spec": papers.spec,
+    "folder": documents.folder,
+    "keys": documents.keys,
+    "versions": documents.versions,
+    "charter": documents.charter,
+    "plan": documents.plan,
+    "spec": documents.spec,
     "data": holdings.data,
     "budget": holdings.budget,
     "disk": holdings.disk,
