@@ -9,8 +9,9 @@
             plugins/               this party's own copies of the plug-ins that the charter names
             tags.key (0600)        of clients in the mode `hmac` of matching: the key of item tags,
                                    which one of them made and its operators brought to the others
-            keys/ (0700)           while the run lasts: the key to its kept state; and after it, at
-                                   a client, the key to its own model
+            keys/ (0700)           while the run lasts: the key to its kept state; and after it,
+                                   those to its captured rounds and, at a client, its own model
+            waivers/               of clients, where the policy holds models back
             run/                   its side of the run folder: documents, ledger, head, locked state
                                    and model
 
