@@ -30,7 +30,7 @@ def show(
 
     Exits 5 if the charter contradicts itself or a signature is none.
     """
-    from secure_fgl.cli._shared.charters import facts_of, load_charter, parties
+    from secure_fgl.cli._shared.charters import facts_of, load_charter, models_of, parties
     from secure_fgl.cli._shared.output import print_json, say
     from secure_fgl.errors import DRIFT, OK
 
@@ -46,6 +46,7 @@ def show(
                 "plan": charter.plan.document(),
                 "policy": charter.policy.document(),
                 "config": charter.config.shared().model_dump(mode="json"),
+                "models": models_of(charter),
                 "spec": spec,
                 "spec_digest": charter.plan.data.spec,
                 "new": fresh,
@@ -82,7 +83,7 @@ def _new(charter: Charter, against: Path) -> list[str]:
 def _print(charter: Charter) -> None:
     import yaml
 
-    from secure_fgl.cli._shared.charters import facts_of, parties
+    from secure_fgl.cli._shared.charters import facts_of, models_of, parties
     from secure_fgl.cli._shared.output import cell, console, grid, print_pairs, say
     from secure_fgl.cli._shared.tables.plan import print_plan
 
@@ -99,6 +100,8 @@ def _print(charter: Charter) -> None:
     console(stderr=False).print(table)
     print_pairs([(f"{n}, version", v or "any") for n, v in sorted(charter.versions.items())])
     print_plan(charter.plan, stderr=False)
+    say("Models after the run", style="bold", stderr=False)
+    print_pairs(list(models_of(charter).items()))
     say("Settings", style="bold", stderr=False)
     say(charter.config.text(), stderr=False)
     if charter.spec is not None:

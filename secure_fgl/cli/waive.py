@@ -37,7 +37,7 @@ def waive(
     yours. Only clients sign: the records in the model are theirs.
     """
     from secure_fgl.cli._shared.output import print_json, say
-    from secure_fgl.store.sides.release import waive as signed
+    from secure_fgl.store.sides.waiving import waive as signed
     from secure_fgl.transports.nvflare.party import load_identity
 
     facts = {"attack": attack, "owner": owner, "reason": reason, "until": until}

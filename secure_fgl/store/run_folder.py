@@ -7,6 +7,7 @@
           private/<party>/   (while it runs: locked states, see secure_fgl.store.state_store)
           captured/<party>/  (if the policy captures rounds: locked, see secure_fgl.store.captures)
           models/<party>/    (locked: each client's own, see secure_fgl.store.client_models)
+          forgotten/<party>.jsonl    (signed: what a party destroyed, see secure_fgl.store.sides)
           report/{report.html,report.json,report.md,inventory.csv,findings.csv,attacks.csv}
           attacks.json  (of audit attack)  {baseline,waivers}.json  (as audit report took them over)
           profile/{profile.json,profile.txt,flames.svg}    (of run --profile)

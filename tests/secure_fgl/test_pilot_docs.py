@@ -6,11 +6,15 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
+from protocols.policy.policy import PrivacyPolicy
+from protocols.policy.release import Release
+from secure_fgl.cli._shared.charters import models_of
 from secure_fgl.config import Config
 from secure_fgl.consortium import Consortium
 from secure_fgl.data.own import load_spec
@@ -72,6 +76,17 @@ def test_the_files_of_the_pilot_fit_together() -> None:
     assert "$" not in steps and "pilot/config.yaml" in steps
     for line in yaml.safe_load(BLOCK.findall(TEXT)[1][2])["data"]["partition"]["names"]:
         assert line in members
+
+
+def test_who_has_which_model_is_shown_and_the_page_s_policy_is_one() -> None:
+    shown = invoke("charter", "show", "signed.json")
+    assert "Models after the run" in shown.stdout and "what all clients share" in shown.stdout
+    found = json.loads(invoke("charter", "show", "signed.json", "--format", "json").stdout)
+    assert found["models"]["key_authority"] == "none" and "held back" not in found["models"]
+    held = yaml.safe_load(BLOCK.findall(TEXT)[-1][2])["release"]
+    policy = PrivacyPolicy.preset("he").model_copy(update={"release": Release.model_validate(held)})
+    charter = replace(PartyKit.load("parties/north").charter, policy=policy)
+    assert "A05" in models_of(charter)["held back"]
 
 
 def test_a_charter_is_shown_to_people_and_machines() -> None:

@@ -100,6 +100,22 @@ def parties(charter: Charter) -> list[dict[str, Any]]:
     return found
 
 
+def models_of(charter: Charter) -> dict[str, str]:
+    """Return who has which model after the run, by role, and what holds it back."""
+    from protocols.wire.roles import Role
+
+    has = {
+        Role.CLIENT: "its own: what it was given or trained, the best one and the last; locked",
+        Role.AGGREGATOR: "what all clients share",
+    }
+    roles = sorted({charter.roster.party(name).role for name in charter.sites})
+    found = {str(role): has.get(role, "none") for role in roles}
+    if (release := charter.policy.release) is not None:
+        attacks = ", ".join(release.requires)
+        found["held back"] = f"until {attacks} did not succeed, or every client signed a waiver"
+    return found
+
+
 def facts_of(charter: Charter) -> dict[str, Any]:
     """Return the short facts of a charter, and who is still to sign."""
     from secure_fgl.transports.nvflare.approvals import Word

@@ -10,23 +10,38 @@ from __future__ import annotations
 import hmac
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Protocol
 
-from audits.evidence.run_files import read_policy
+from audits.evidence.run_files import RunView, read_plan, read_policy
 from audits.evidence.steps import Case
 from audits.evidence.verify import verify
 from audits.findings.release import ReleaseWaiver, held_back, read_waiver, verdict_of
 from protocols.errors import EvidenceError
 from protocols.policy.release import Release
-from protocols.wire.roster import Identity
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import Folder
-from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.party_side import check_name
 
-__all__ = ["HeldBack", "check_released", "waive"]
+__all__ = ["PLACE", "HeldBack", "check_released", "today"]
 
-_PLACE = "waivers"
+PLACE = "waivers"
+"""Folder of a party in which the waivers of all clients lie."""
 _LIMIT = 16_384  # bytes of a waiver
+
+
+class Looked(Protocol):
+    """A run that was looked into: a `secure_fgl.store.finished_run.Run`."""
+
+    path: Path
+    party: Path | None
+    folder: Folder
+
+    @property
+    def name(self) -> str:
+        """The run's name."""
+
+    def view(self) -> RunView:
+        """Read the folder for the auditors."""
 
 
 class HeldBack(UsageError):
@@ -38,7 +53,7 @@ def today() -> date:
     return datetime.now(UTC).date()
 
 
-def check_released(run: Run, audited: Run | None = None) -> None:
+def check_released(run: Looked, audited: Looked | None = None) -> None:
     """See that the policy lets a run's models out.
 
     Args:
@@ -51,8 +66,10 @@ def check_released(run: Run, audited: Run | None = None) -> None:
         EvidenceError: a waiver is no good, or the audited run is broken or another one.
     """
     policy = read_policy(run.folder.read("policy.json"))
-    release = policy.release
-    if release is None:
+    plan = read_plan(run.folder.read("plan.json"))
+    if not hmac.compare_digest(policy.digest, plan.policy_digest):
+        raise EvidenceError("plan", "policy.json is not the policy of this plan")
+    if (release := policy.release) is None:
         return
     case = Case((audited or run).view())
     if audited is not None:
@@ -64,7 +81,7 @@ def check_released(run: Run, audited: Run | None = None) -> None:
         raise _held(run, release, why)
 
 
-def _held(run: Run, release: Release, why: list[str]) -> HeldBack:
+def _held(run: Looked, release: Release, why: list[str]) -> HeldBack:
     attacks = ",".join(release.requires)
     signing = "let every client sign: secure-fgl site waive PARTY --attack ID --owner NAME"
     fix = f"secure-fgl audit attack {run.path} --attacks {attacks}"
@@ -77,7 +94,7 @@ def _held(run: Run, release: Release, why: list[str]) -> HeldBack:
     )
 
 
-def _check_audited(run: Run, audited: Run) -> None:
+def _check_audited(run: Looked, audited: Looked) -> None:
     """See that the audited run is whole, and holds this party's ledger as it is here."""
     check_name(audited.name, run.name)
     found = verify(audited.view())
@@ -89,75 +106,12 @@ def _check_audited(run: Run, audited: Run) -> None:
             raise EvidenceError("release", f"{audited.path} holds another ledger of this party")
 
 
-def _waivers(run: Run, case: Case) -> list[ReleaseWaiver]:
+def _waivers(run: Looked, case: Case) -> list[ReleaseWaiver]:
     if run.party is None:
         return []  # keys of a simulation's parties are gone: nobody could sign
     folder, found = Folder(run.party), []
-    for name in folder.names(_PLACE, ".json"):
-        waiver = read_waiver(folder.read(f"{_PLACE}/{name}", _LIMIT))
+    for name in folder.names(PLACE, ".json"):
+        waiver = read_waiver(folder.read(f"{PLACE}/{name}", _LIMIT))
         waiver.check(case.roster, case.roster_file.run)
         found.append(waiver)
     return found
-
-
-def waive(
-    party: str | Path,
-    me: Identity,
-    *,
-    attack: str,
-    owner: str,
-    reason: str,
-    until: str,
-    run: str | None = None,
-) -> Path:
-    """Sign a waiver of one attack for this party's run, and return its file.
-
-    Args:
-        party: the party's folder.
-        me: its keys.
-        attack: which one; the policy must ask for it.
-        owner: who answers for it.
-        reason: why it is accepted.
-        until: the last day on which it holds, YYYY-MM-DD.
-        run: the name that the run must have; None: any.
-
-    Raises:
-        UsageError: it is no client's folder, the policy does not ask for that attack, a waiver is
-            there already, or it cannot be written.
-        EvidenceError: at step ``release``: these keys are not the party's on the roster.
-    """
-    from pydantic import ValidationError
-
-    from protocols.strict import problems
-
-    found = Run(party)
-    if found.party is None:
-        raise UsageError(f"{party} is not a party's folder with a run in it.")
-    check_name(found.name, run)
-    case = Case(found.view())
-    release = case.policy.release
-    if release is None or attack not in release.requires:
-        asked = ", ".join(release.requires) if release is not None else "nothing"
-        raise UsageError(
-            f"The policy does not hold models back for {attack}.", why=f"it asks for {asked}"
-        )
-    if me.party.name not in case.roster.clients:
-        raise UsageError(
-            f"{me.party.name} holds no data in this run.",
-            why="a waiver is signed by those whose records are in the model",
-            fix="ask every client to sign",
-        )
-    facts = {"attack": attack, "owner": owner, "reason": reason, "until": until}
-    try:
-        waiver = ReleaseWaiver(
-            run=found.name, party=me.party.name, signed=today().isoformat(), **facts
-        ).signed_by(me.signing)
-    except ValidationError as error:
-        raise UsageError("This waiver cannot be signed.", why=problems(error)) from None
-    waiver.check(case.roster, found.name)
-    place = f"{_PLACE}/{attack}.{me.party.name}.json"
-    try:
-        Folder(found.party).write(place, waiver.text())
-    except OSError as error:
-        raise UsageError(f"{found.party / place} cannot be written ({error.strerror}).") from error
-    return found.party / place

@@ -15,8 +15,9 @@
             site.log (0600)        why something failed here
             site.lock, lock        which processes are at work
             stopped                the operator's word that nothing goes on
-            keys/ (0700)           while the run lasts: the key to its kept state; and after it, at
-                                   a client, the key to its own model
+            keys/ (0700)           while the run lasts: the key to its kept state; and after it,
+                                    those to its captured rounds and, at a client, its own model
+            waivers/               of clients, where the policy holds models back
             run/                   its side of the run folder: documents, ledger, head, locked state
                                    and model
 
