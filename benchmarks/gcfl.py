@@ -170,10 +170,8 @@ def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
     prepared.load()
     found = prepared.sites[: settings.get("first")]
     sites = {f"client-{place:03d}": site for place, site in enumerate(found)}
-    form, cohort = (
-        algorithm.forms[0].plain or algorithm.forms[0],
-        Cohort(sorted(sites), needed=_needed(guard)),
-    )
+    form = algorithm.forms[0].plain or algorithm.forms[0]
+    cohort = Cohort(sorted(sites), needed=_needed(guard))
     told: dict[str, Any] = {"looked": [], "sizes": [], "norms": [], "compared": 0}
     with one_thread_and_deterministic():
         state: Any = algorithm.init(np.random.default_rng(facts["seed"]))

@@ -173,9 +173,7 @@ class PlanBuilder:
         header = header_bytes(id, self.name(route[0]), self.name(route[1]))
         values = any(field.wire != "bytes" and field.shape for k in kinds for field in k.fields)
         values = values or any(field.wire in ("f4", "f8") for k in kinds for field in k.fields)
-        retold = any(issubclass(kind, ReleasedMessage) and kind.retold for kind in kinds)
-        up = route[0] == UP[0]
-        known = learns(disclosure, chain, up=up, model=values, retold=retold)
+        known = learns(disclosure, chain, route[0] == UP[0], model=values, retold=_retold(kinds))
         self.items.append(
             Item(
                 id=id,
@@ -204,3 +202,7 @@ class PlanBuilder:
                 learns=dict(said) if said is not None else known,
             )
         )
+
+
+def _retold(kinds: Sequence[type[Message]]) -> bool:
+    return any(issubclass(kind, ReleasedMessage) and kind.retold for kind in kinds)
