@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 
 from secure_fgl import _floors
 from secure_fgl.run.workers import count
-from tests import kept
+from tests import kept, quicker
 
 gc.set_threshold(20_000, 20, 20)  # by default torch's million objects are walked all the time
 _floors.check()  # tests of a stranger's package would prove nothing about ours
@@ -123,11 +123,18 @@ def kept_state() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _no_work_that_grows_with_the_session(_budgets_of_their_own: None) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        quicker.leave_out(patched)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _our_files_are_read_once() -> Iterator[None]:
     """Do not read all our files anew four times a run: it took up to a quarter of a small run.
 
     No test changes a file of ours: those of the guard (`test_floors*.py`) change copies, in
-    processes of their own. Which modules are loaded is looked at each time, as in use.
+    processes of their own.
     """
     found = _floors._digests(Path(_floors.__file__).resolve().parent.parent)
     with pytest.MonkeyPatch.context() as patched:
