@@ -79,7 +79,8 @@ def test_o24_a_tag_server_sees_uniform_points_and_never_one_twice():
     bits = np.unpackbits(np.frombuffer(b"".join(points), np.uint8).reshape(-1, 32), axis=1)
     # Not the lowest bit (even by definition) nor the highest ones (the prime ends there).
     means = bits[:, 8:240].mean(axis=0)
-    assert abs(means - 0.5).max() < 5 * 0.5 / np.sqrt(len(points))
+    # Seven standard errors: 232 bits of new points pass five of them once in 7,000 times.
+    assert abs(means - 0.5).max() < 7 * 0.5 / np.sqrt(len(points))
 
 
 def test_o24_one_share_of_the_key_makes_no_tag():
