@@ -22,7 +22,7 @@ from secure_fgl import _floors
 from secure_fgl.run.workers import count
 from tests import kept, quicker
 
-gc.set_threshold(20_000, 20, 20)  # by default torch's million objects are walked all the time
+gc.set_threshold(50_000, 20, 20)  # by default torch's million objects are walked all the time
 _floors.check()  # tests of a stranger's package would prove nothing about ours
 
 # What a test watches or plants in this process would be out of its sight in a worker. Runs that say
@@ -32,9 +32,12 @@ count.usable = lambda: 1
 DATA_VARIABLE = "SECURE_FGL_DATA"
 REQUIRE_VARIABLE = "CI_REQUIRE_REAL_DATA"
 
+LONGEST = ("tests/toys/", "tests/test_readme.py")
+"""They come first: at the end one worker would wait while the other runs them."""
+
 # Wall-clock deadlines fail on a busy machine and say nothing about the code.
 settings.register_profile(
-    "house", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50
+    "house", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=30
 )
 settings.register_profile("long", settings.get_profile("house"), max_examples=1000)
 settings.load_profile("house")
@@ -54,6 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "data_root" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.real_data)
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
 
 
 @pytest.hookimpl(wrapper=True)
