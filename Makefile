@@ -25,7 +25,7 @@ endef
 test test-long fuzz mutants: export OMP_NUM_THREADS := 1
 
 # Hundreds of processes import the same files: bytecode is kept, whatever the shell says.
-lint test test-long fuzz mutants: export PYTHONDONTWRITEBYTECODE :=
+lint test test-long: export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo lint types rules test test-long fuzz mutants bench clean
