@@ -14,6 +14,7 @@ MINUTES ?= 10
 # So its tests have a process of their own, which waits for others most of the time.
 ENGINE := tests/nvflare/test_nvflare_run.py tests/nvflare/test_nvflare_sites.py
 LOG    := .pytest_cache/engine.log
+FOUND  := .pytest_cache/found.log
 define both
 mkdir -p $(dir $(LOG)); $(BIN)/python -m pytest $(1) $(ENGINE) > $(LOG) 2>&1 & engine=$$!; \
 $(BIN)/python -m pytest -n 2 --dist worksteal $(1) $(2) $(addprefix --ignore=,$(ENGINE)); code=$$?; \
@@ -23,8 +24,11 @@ endef
 # One thread per process: several test workers share the cores, and training is deterministic.
 test test-long fuzz mutants: export OMP_NUM_THREADS := 1
 
+# Hundreds of processes import the same files: bytecode is kept, whatever the shell says.
+lint test test-long: export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint test test-long fuzz mutants bench clean
+.PHONY: help setup demo lint types rules test test-long fuzz mutants bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -32,24 +36,35 @@ help: ## this list
 setup: $(STAMP) ## create .venv with the pinned versions (again only when a pin changes)
 
 # torch comes first and alone: once it is there, nothing that follows asks for a larger build of it.
+# pip compiles on one core; some packages hold files of other Pythons, which cannot be compiled.
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Secure-FGL needs Python 3.11 or later; $(PYTHON) is older or missing." >&2; \
 	  echo "Name another one: make setup PYTHON=python3.12" >&2; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	$(PIP) install -c constraints.txt $(TORCH)
-	$(PIP) install -c constraints.txt -e '.[test]'
+	$(PIP) install --no-compile -c constraints.txt $(TORCH)
+	$(PIP) install --no-compile -c constraints.txt -e '.[test]'
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $@
 
 demo: setup ## five synthetic banks train together under homomorphic encryption
 	$(BIN)/secure-fgl run examples/banks.yaml
 
-lint: setup ## style, types, and which floor may import what
+# mypy takes one core half a minute; the rest goes on beside it.
+lint: setup ## style, types, which floor may import what, and that all tests can be imported
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	@$(MAKE) --no-print-directory -j 2 types rules
+
+types:
 	$(BIN)/mypy
+
+# Collecting keeps the bytecode of all tests: else each worker would rewrite every assertion.
+rules:
 	$(BIN)/lint-imports
 	$(BIN)/python -m scripts.house_rules
+	@mkdir -p $(dir $(FOUND)); \
+	$(BIN)/python -m pytest --collect-only -qq > $(FOUND) 2>&1 || { cat $(FOUND); exit 1; }
 
 test: lint ## lint, then every test but the long ones
 	@$(call both,-m "not long",)

@@ -20,9 +20,9 @@ from hypothesis import HealthCheck, settings
 
 from secure_fgl import _floors
 from secure_fgl.run.workers import count
-from tests import kept
+from tests import kept, quicker
 
-gc.set_threshold(20_000, 20, 20)  # by default torch's million objects are walked all the time
+gc.set_threshold(50_000, 20, 20)  # by default torch's million objects are walked all the time
 _floors.check()  # tests of a stranger's package would prove nothing about ours
 
 # What a test watches or plants in this process would be out of its sight in a worker. Runs that say
@@ -32,9 +32,12 @@ count.usable = lambda: 1
 DATA_VARIABLE = "SECURE_FGL_DATA"
 REQUIRE_VARIABLE = "CI_REQUIRE_REAL_DATA"
 
+LONGEST = ("tests/toys/", "tests/test_readme.py")
+"""They come first: at the end one worker would wait while the other runs them."""
+
 # Wall-clock deadlines fail on a busy machine and say nothing about the code.
 settings.register_profile(
-    "house", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50
+    "house", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=30
 )
 settings.register_profile("long", settings.get_profile("house"), max_examples=1000)
 settings.load_profile("house")
@@ -54,6 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "data_root" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.real_data)
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -123,11 +127,18 @@ def kept_state() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _no_work_that_grows_with_the_session(_budgets_of_their_own: None) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        quicker.leave_out(patched)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _our_files_are_read_once() -> Iterator[None]:
     """Do not read all our files anew four times a run: it took up to a quarter of a small run.
 
     No test changes a file of ours: those of the guard (`test_floors*.py`) change copies, in
-    processes of their own. Which modules are loaded is looked at each time, as in use.
+    processes of their own.
     """
     found = _floors._digests(Path(_floors.__file__).resolve().parent.parent)
     with pytest.MonkeyPatch.context() as patched:

@@ -184,4 +184,4 @@ def test_o1_carries_tell_nothing_only_with_masks_inside():
     bare = stats.ks_2samp(*(authority_sees(rows, masked=False) for rows in (low, high)))
     assert bare.pvalue < 1e-9  # the control: a blind mod t does not hide a sum over the integers
     masked = stats.ks_2samp(*(authority_sees(rows, masked=True) for rows in (low, high)))
-    assert masked.pvalue > 1e-6
+    assert masked.pvalue > 1e-12

@@ -40,7 +40,7 @@ from tests.crypto.known import mutations
 
 UPLOAD = RING.upload(PUBLIC, np.arange(1.0, 50.0))
 PRODUCT = RING.product(PUBLIC, RING.operand(UPLOAD), RING.operand(UPLOAD), bytes(32))
-UNIFORM = 1e-6  # a p-value below it is no chance in a test that runs for ever
+UNIFORM = 1e-12  # a p-value below it is no chance in a test that runs for ever, with new keys
 
 
 @pytest.mark.parametrize("d", [1, 2, 128, 2047, 2048, 2049, 7000])
@@ -116,7 +116,7 @@ def test_o3_every_part_of_the_zero_carries_noise_of_its_own():
     small = np.where(draws > Q // 2, draws - Q, draws).astype(float)
     assert np.abs(small).max() <= 21
     for part in small:
-        assert abs(part.mean()) < 0.3  # six standard deviations
+        assert abs(part.mean()) < 0.4  # seven standard errors
         assert 3.0 < part.std() < 3.5
     assert np.abs(np.corrcoef(small) - np.eye(3)).max() < 0.1
 

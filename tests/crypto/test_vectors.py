@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from crypto.errors import OutOfRange
 from crypto.homomorphic.vectors import polynomials, sketch, unit
-from crypto.samplers import entropy
 
 REALS = st.floats(-1e6, 1e6, allow_nan=False, width=32)
 
@@ -27,8 +26,8 @@ def test_the_error_of_a_sketch_is_what_the_formula_says(cos):
     width = 1 << 10
     first, second = pair(20_000, cos)
     errors = []
-    for _ in range(60):
-        seed = entropy(32)
+    for number in range(60):  # pinned: new seeds would pass these limits once in 10^5 times
+        seed = number.to_bytes(32, "big")
         errors.append(sketch(first, seed, width) @ sketch(second, seed, width) - cos)
     deviation = math.sqrt((1 + cos**2) / width)
     assert abs(np.mean(errors)) < 5 * deviation / math.sqrt(60)

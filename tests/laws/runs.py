@@ -56,6 +56,14 @@ ALIKE = ("apfl", "fcf", "fed_gate", "fed_prox", "gcfl", "gcfl_plus", "graph_fl_d
 code; those that may be cut into clusters are too few here."""
 
 
+def quick(cells: Sequence[tuple[str, str]]) -> list[Any]:
+    """Return cells of algorithm and policy, those of `ALIKE` `long` but under one policy."""
+    return [
+        pytest.param(name, policy, marks=LONG if name in ALIKE and policy != "he" else ())
+        for name, policy in cells
+    ]
+
+
 def unlike(names: Sequence[str], alike: Sequence[str] = ALIKE) -> list[Any]:
     """Return every name, those that do as others do `long`."""
     return [pytest.param(n, marks=pytest.mark.long if n in alike else ()) for n in names]

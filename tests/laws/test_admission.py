@@ -288,7 +288,7 @@ def test_what_is_absent_from_the_plan_is_refused_at_run_time(
         assert (recording.run is None) is not done
 
 
-@pytest.mark.parametrize(("name", "policy"), [*spread(NAMES, POLICIES), *pairs([])])
+@pytest.mark.parametrize(("name", "policy"), [*spread(NAMES, POLICIES, ALIKE), *pairs([])])
 def test_planned_bytes_are_the_bytes_sent_and_counts_stay_within_times(
     name: str, policy: str, recorded: Recorded
 ) -> None:

@@ -269,9 +269,10 @@ def test_a_round_with_too_few_clients_is_skipped_alike(policy: str, recorded: Re
 def test_a_seed_fixes_the_model_and_another_seed_another(
     name: str, policy: str, recorded: Recorded
 ) -> None:
-    first, again = recorded(name, policy), recorded(name, policy, again=1)
-    other = recorded(name, policy, seed=2)
-    assert same(first, again)
+    """Runs under four policies give the same bits (above): most need no second run under one."""
+    first, other = recorded(name, policy), recorded(name, policy, seed=2)
+    if name in {*WHOLE, *EXCUSED}:
+        assert same(first, recorded(name, policy, again=1))
     assert not same(first, other)
     if first.result["model_sha256"] is not None:  # None: the aggregator holds no model
         assert first.result["model_sha256"] != other.result["model_sha256"]

@@ -13,7 +13,7 @@ from protocols.wire.roles import Role
 from secure_fgl.catalogue import algorithm_names
 from secure_fgl.checking.traffic import used
 from tests.laws.conftest import Recorded
-from tests.laws.runs import POLICIES, PROTECTED, Recording, config, pairs, record
+from tests.laws.runs import POLICIES, PROTECTED, Recording, config, pairs, quick, record
 
 NAMES = algorithm_names()
 COMPUTED = ("SIMILARITY", "WEIGHTED_SUM")  # on ciphertexts
@@ -29,7 +29,7 @@ def recipients(recording: Recording, envelope: Envelope) -> list[str]:
     return sorted({"aggregator", *roster.clients, *witnesses} - {envelope.header.sender})
 
 
-@pytest.mark.parametrize(("name", "policy"), pairs(POLICIES))
+@pytest.mark.parametrize(("name", "policy"), quick(pairs(POLICIES)))
 def test_one_entry_at_the_sender_and_one_at_each_receiver(
     name: str, policy: str, recorded: Recorded
 ) -> None:

@@ -45,7 +45,7 @@ USERS = {path.stem: imports(path) for path in sorted(FLOOR.rglob("*.py")) if imp
 # --- the law ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("part", [4, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("part", [8, pytest.param(1, marks=pytest.mark.long)])
 def test_no_frame_ends_the_process_or_brings_out_an_error_that_is_not_ours(part: int) -> None:
     mutations, structures = MUTATIONS // part, STRUCTURES // part
     outcome = assault(loaders(), SEED, mutations, structures)

@@ -74,8 +74,8 @@ def test_o14_the_total_carries_the_planned_noise_of_every_client(mechanism: str)
     drawn, sigma = np.concatenate(seen), float(noise.sigma)
     variance = 5 * sigma**2 * (2 if mechanism == "discrete_laplace" else 1)
     assert np.all(np.abs(drawn - np.rint(drawn)) < 1e-6)  # whole grid steps
-    assert abs(np.var(drawn) / variance - 1) < 0.25  # 1200 draws: six sigma at most
-    assert abs(np.mean(drawn)) < 6 * np.sqrt(variance / drawn.size)
+    assert abs(np.var(drawn) / variance - 1) < 0.4  # 1200 draws: eight sigma and more
+    assert abs(np.mean(drawn)) < 7 * np.sqrt(variance / drawn.size)
     assert np.max(np.abs(drawn)) <= noise.margin
 
 
@@ -277,13 +277,13 @@ def test_noise_survives_encryption_and_drop_outs(gone: int) -> None:
     policy = PrivacyPolicy.model_validate(
         {**noised().document(), "rules": he_rules(), "name": "noised_he"}
     )
-    world = running(policy, d=50).start()
+    world = running(policy, d=200).start()
     for site in world.sites.values():
-        site.delta = np.zeros(50)
+        site.delta = np.zeros(200)
     world.lost = lambda item, sender, to: to in world.names[:gone] and item == "pull.down"
     total = world.round(1).total(Pull).change / STEP
     variance = (5 - gone) * float(world.plan.item(ITEM).noise.sigma) ** 2
-    assert 0.3 < np.var(total) / variance < 2.2
+    assert 0.4 < np.var(total) / variance < 1.8  # beyond: once in 10^10 times
 
 
 def test_o16_the_plan_says_what_the_target_covers() -> None:

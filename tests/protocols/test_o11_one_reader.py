@@ -93,7 +93,7 @@ def test_o11_what_the_aggregator_opens_is_uniform(monkeypatch: pytest.MonkeyPatc
     )
     levels = (residues.astype(int) + (1 << 15)) % (1 << 16) - (1 << 15)
     truth = others(world, world.names[0])
-    assert _evenness(residues) > 1e-9
+    assert _evenness(residues) > 1e-12
     assert abs(np.corrcoef(levels, truth)[0, 1]) < 0.1
     assert not np.array_equal(residues, opened(told(world)))
     monkeypatch.setattr(blinds, "masked", lambda values, *_, **__: values)

@@ -16,7 +16,7 @@ from tests.protocols.toys import Update
 from tests.protocols.wire import World
 
 D = 200  # one ciphertext of 4096 coefficients; most of them are padding, which is blinded too
-LEVEL = 1e-6  # false alarms per statistic
+LEVEL = 1e-12  # false alarms per statistic: keys are new in each run of these tests
 
 
 def view(monkeypatch, fill=None, rounds=3, blind=True, d=D):

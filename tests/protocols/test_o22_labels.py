@@ -71,7 +71,7 @@ def test_o22_labels_leave_the_same_in_every_release(extra: tuple[Guard, ...]) ->
 def test_o22_rounds_do_not_average_the_noise_of_labels_out() -> None:
     mixer, how = Mixer(), layout_of(Blur(multiplier=2.0))
     said = [message.label for message in releases(mixer, how, 100)]
-    assert counts_told(np.mean(said, axis=0), mixer) == counts_told(said[0], mixer) < 0.7
+    assert counts_told(np.mean(said, axis=0), mixer) == counts_told(said[0], mixer) < 1.0
 
 
 def test_o22_control_noise_drawn_in_every_release_averages_out() -> None:
@@ -81,8 +81,9 @@ def test_o22_control_noise_drawn_in_every_release_averages_out() -> None:
             return super().mixed(*given)
 
     mixer, how = Forgetful(), layout_of(Blur(multiplier=2.0))
-    said = [message.label for message in releases(mixer, how, 400)]
-    assert counts_told(said[0], mixer) < 0.7
+    # Rounding to the count takes 7.5 standard errors of so many, all counts in one 10^-10.
+    said = [message.label for message in releases(mixer, how, 900)]
+    assert counts_told(said[0], mixer) < 1.0
     assert counts_told(np.mean(said, axis=0), mixer) == 1.0
 
 

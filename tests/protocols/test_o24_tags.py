@@ -79,7 +79,8 @@ def test_o24_a_tag_server_sees_uniform_points_and_never_one_twice():
     bits = np.unpackbits(np.frombuffer(b"".join(points), np.uint8).reshape(-1, 32), axis=1)
     # Not the lowest bit (even by definition) nor the highest ones (the prime ends there).
     means = bits[:, 8:240].mean(axis=0)
-    assert abs(means - 0.5).max() < 5 * 0.5 / np.sqrt(len(points))
+    # Seven standard errors: 232 bits of new points pass five of them once in 7,000 times.
+    assert abs(means - 0.5).max() < 7 * 0.5 / np.sqrt(len(points))
 
 
 def test_o24_one_share_of_the_key_makes_no_tag():
@@ -161,15 +162,15 @@ def test_o24_another_key_for_one_client_is_caught_by_the_canary(which):
 
 
 def test_o24_another_key_inside_a_batch_is_caught_as_often_as_it_should():
-    match, caught, trials = Match(cap=8, canaries=8), 0, 60
+    match, caught, trials = Match(cap=8, canaries=8), 0, 120
     for _ in range(trials):
         servers = (TagServer(match), Turncoat(match, points=(0, 5)))
         try:
             served({"a": [1, 2]}, match, 0, servers)
         except BadEnvelope as error:
             caught += "Copies of one text" in error.what
-    # Neither of two places is a canary: (8 / 16)(7 / 15). Binomial, 1e-4 on either side.
-    assert 0.53 < caught / trials < 0.96
+    # Neither of two places is a canary: (8 / 16)(7 / 15). Binomial, below 1e-9 on either side.
+    assert 0.49 < caught / trials < 0.98
 
 
 def test_o24_all_points_under_another_key_are_caught_by_others_only():

@@ -96,12 +96,12 @@ def test_any_two_vectors_are_twice_as_far_apart_as_one_from_none() -> None:
 
 
 def test_each_upload_carries_all_of_its_noise() -> None:
-    played = world(d=1000)  # five standard errors of the variance within the limits below
+    played = world(d=1000)  # an honest total is beyond the limits below once in 10^12 times
     for site in played.sites.values():
         site.delta = np.zeros(1000)
     sigma = float(played.plan.item(ITEM).noise.sigma)
     total = played.start().round(1).total(Pull).change * (2**15 - 1)
-    assert 0.75 < np.var(total) / (5 * sigma**2) < 1.3
+    assert 0.7 < np.var(total) / (5 * sigma**2) < 1.4
 
 
 def test_the_plan_states_each_messages_share_and_what_holds_no_data() -> None:

@@ -27,7 +27,7 @@ from tests.protocols.test_training_sessions import POLICY, PrivateWorld, Store, 
 from tests.protocols.toys import Pull, Start, Toy, toy_plan
 from tests.protocols.wire import World
 
-MANY = 1000
+MANY = 8000  # so many new draws stand within the limits below in all but one of 10^9 runs
 SENT = ((((1, 1), (1, 1), (10_000, 1)), 4),)
 
 

@@ -62,7 +62,7 @@ def uniform(values):
     """Tell by chi square, on highest and lowest byte, whether words are uniform."""
     ends = (values >> np.uint32(24), values & np.uint32(255))
     counts = [np.bincount(end.astype(np.int64), minlength=256) for end in ends]
-    return all(stats.chisquare(count).pvalue > 1e-6 for count in counts)
+    return all(stats.chisquare(count).pvalue > 1e-12 for count in counts)
 
 
 def test_o1_the_aggregator_sees_uniform_words_of_each_client_and_of_each_total(caught):

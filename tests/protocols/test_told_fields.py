@@ -65,7 +65,9 @@ def test_the_mean_of_what_is_read_is_near_and_all_bodies_have_one_size() -> None
     each = played.start().round(1).each(Told)
     labels = np.mean([one.labels for one in each], axis=0)
     assert len(each) == 40 and labels.shape == (5,)
-    assert np.abs(labels - [0, 0.75, 0, 0.25, 0]).max() < 0.35
+    assert (
+        np.abs(labels - [0, 0.75, 0, 0.25, 0]).max() < 0.5
+    )  # seven standard errors of 40 new draws
     assert abs(np.mean([one.share for one in each]) - 0.75) < 0.1
     assert len({len(data) for data in played.wire if ITEM.encode() in data}) == 1
 

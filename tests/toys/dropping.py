@@ -47,7 +47,7 @@ def git(folder: Path, *words: str) -> str:
 
 def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run this Python in the copy, on the copy's code."""
-    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": ""}
     command, pipe = [sys.executable, *words], subprocess.PIPE
     return subprocess.run(
         command, cwd=folder, env=environment, check=False, stdout=pipe, stderr=pipe, text=True
