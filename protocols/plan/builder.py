@@ -160,10 +160,7 @@ class PlanBuilder:
             noise: what is added to it.
             counted: what is added to its counts of single records.
             boxed: its body is sealed inside, row by row, and not again as a whole.
-            model: see `Item`.
-            checked: see `Item`.
-            reader: see `Item`.
-            way: see `Item`.
+            model, checked, reader, way: see `Item`.
         """
         id = item_id(exchange, part, step, route[0])
         chain = self.policy.chain(disclosure)
