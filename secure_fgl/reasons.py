@@ -12,7 +12,7 @@ AGAIN = "run again with --verbose for the traceback"
 """What to do about an error that is not ours."""
 
 
-def explain(error: Exception, *, again: str = AGAIN) -> list[str]:
+def explain(error: BaseException, *, again: str = AGAIN) -> list[str]:
     """Return what happened, why likely and what to do, in lines.
 
     Of an error that is not ours only its kind and place are told: its text may hold data.
@@ -43,7 +43,7 @@ def explain(error: Exception, *, again: str = AGAIN) -> list[str]:
     return [f"Internal error: {type(error).__name__}{place}" + (f"; {again}." if again else ".")]
 
 
-def diverged(error: Exception) -> bool:
+def diverged(error: BaseException) -> bool:
     """Tell whether training said that its numbers are no longer finite: a matter of settings."""
     if not isinstance(error, FloatingPointError):
         return False
@@ -53,7 +53,7 @@ def diverged(error: Exception) -> bool:
     return bool(places) and f"{places[-1][0]}.".startswith("algorithms.tasks.")
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """Name the deepest line of our own code that an error passed."""
     from secure_fgl.run.workers.failures import raised_in
 

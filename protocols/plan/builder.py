@@ -160,7 +160,10 @@ class PlanBuilder:
             noise: what is added to it.
             counted: what is added to its counts of single records.
             boxed: its body is sealed inside, row by row, and not again as a whole.
-            model, checked, reader, way: see `Item`.
+            model: see `Item`.
+            checked: see `Item`.
+            reader: see `Item`.
+            way: see `Item`.
         """
         id = item_id(exchange, part, step, route[0])
         chain = self.policy.chain(disclosure)
@@ -168,8 +171,8 @@ class PlanBuilder:
         size = bundle_bytes(kinds, {**self.dims, **extra}) if body is None else body
         sealed = SEAL_OVERHEAD if find(chain, "seal") and not boxed else 0
         header = header_bytes(id, self.name(route[0]), self.name(route[1]))
-        values = any(field.wire != "bytes" and field.shape for k in kinds for field in k.fields)
-        values = values or any(field.wire in ("f4", "f8") for k in kinds for field in k.fields)
+        fields = [field for kind in kinds for field in kind.fields]
+        values = any(f.wire in ("f4", "f8") or (f.wire != "bytes" and f.shape) for f in fields)
         known = learns(disclosure, chain, route[0] == UP[0], model=values, retold=_retold(kinds))
         self.items.append(
             Item(

@@ -33,7 +33,7 @@ __all__ = ["PRESETS", "Budget", "Capture", "PrivacyPolicy"]
 S = TypeVar("S")
 
 
-_UNSAID = (
+_UNSAID: tuple[tuple[str, Any], ...] = (
     ("cohort_changes", "any"), ("topology_floor", "checked"), ("approvals", {}), ("release", None)
 )  # fmt: skip
 

@@ -25,7 +25,7 @@ _LONGEST = 500  # characters of a line
 def note(
     party: str | Path,
     what: str,
-    error: Exception | None = None,
+    error: BaseException | None = None,
     *,
     now: Callable[[], str] = clock,
 ) -> None:

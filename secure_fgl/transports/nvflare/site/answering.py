@@ -31,7 +31,7 @@ class Answerer:
     def __init__(self, process: PartyProcess) -> None:
         self.process = process
         self.over = self.broken = False
-        self._told: Exception | None = None
+        self._told: BaseException | None = None
 
     def answer(self, name: str, envelopes: Sequence[bytes]) -> Heard:
         """Return what is said to one task; raises nothing but what ends this process."""

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from protocols.errors import Refused
 from protocols.wire.roles import Role
-from secure_fgl.cli._shared.verb import exit_code, explain
+from secure_fgl.cli._shared.verb import exit_code
+from secure_fgl.reasons import explain
 from secure_fgl.store.sides.site_log import note
 from secure_fgl.transports.nvflare.party import PartyKit
 from secure_fgl.transports.nvflare.party_process import PartyProcess, open_process
