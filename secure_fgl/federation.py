@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -246,6 +246,7 @@ class Federation:
         connect: Connect | None = None,
         resume: bool = False,
         profile: bool = False,
+        tell: Callable[[str], None] = lambda line: None,
     ) -> Run:
         """Train, and leave a run folder with ledgers and report.
 
@@ -257,6 +258,7 @@ class Federation:
             connect: makes the transport to all sessions, which are then in this process.
             resume: `out` holds a killed run of this configuration; it goes on to the same result.
             profile: write into the folder where time and bytes went.
+            tell: called with a line for people at each step of a rehearsal.
 
         Raises:
             PlanDrift: the run would do something that the approved plan does not hold.
@@ -269,6 +271,7 @@ class Federation:
         from secure_fgl.run.faults import drops
         from secure_fgl.run.resuming import check_same
         from secure_fgl.store.run_folder import RunFolder
+        from secure_fgl.transports.nvflare.office.rehearsal import rehearse
 
         self.plugins.unchanged()
         if plan is not None:
@@ -276,9 +279,13 @@ class Federation:
         wanted = self.plan()
         if plan is not None and (differences := drift(plan, wanted)):
             raise PlanDrift(differences)
+        if self.config.transport.name == "nvflare":
+            simulated = resume or profile or not (connect is None and self._whole is None)
+            into = Path(out or self.default_folder())
+            return rehearse(self, plan or wanted, into, progress, tell, simulated=simulated)
         prepared = self.prepare(plan or wanted)
         drops(self.config.faults.drop, wanted.clients, wanted.rounds)  # before anything is made
-        folder = RunFolder(Path(out) if out else self.default_folder(), again=resume)
+        folder = RunFolder(Path(out or self.default_folder()), again=resume)
         if resume:
             check_same(folder, self.config, self.plugins)
         with one_thread_and_deterministic():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from nvflare.apis.client import Client
@@ -35,8 +35,8 @@ class JobAborted(Exception):
 class _Awaited:
     """Collects the results of one exchange; NVFlare calls back in threads of its own."""
 
-    def __init__(self, sites: Sequence[str]) -> None:
-        self._left, self._news = set(sites), threading.Condition()
+    def __init__(self, sites: Sequence[str], heard: Callable[[str], None]) -> None:
+        self._left, self._news, self._heard = set(sites), threading.Condition(), heard
         self._found: dict[str, list[bytes]] = {}
 
     def take(self, site: str, result: Any) -> None:
@@ -44,6 +44,7 @@ class _Awaited:
         found: list[bytes] = []
         try:
             found = unpack(result)
+            self._heard(site)
         except BadEnvelope:
             _log.error("%s did not answer", site)
         with self._news:
@@ -77,6 +78,11 @@ class TaskTransport:
         sites: the charter's: by party name, the engine's name of its site.
         deadline: seconds; who has not answered by then has vanished.
         fl_ctx, abort: of the running job.
+        there: the sites that have this job; who is elsewhere is not waited for. None: all.
+
+    Attributes:
+        seconds: how long each exchange took.
+        heard: called with the name of each party that answers, in the engine's threads.
     """
 
     def __init__(
@@ -87,10 +93,14 @@ class TaskTransport:
         deadline: float,
         fl_ctx: FLContext,
         abort: Signal,
+        there: Collection[str] | None = None,
     ) -> None:
+        self._there = frozenset(sites.values()) if there is None else frozenset(there)
         self._controller, self._sites, self._deadline = controller, dict(sites), deadline
         self._context, self._abort = fl_ctx, abort
+        self._parties = {site: party for party, site in sites.items()}
         self.seconds: list[float] = []
+        self.heard: Callable[[str], None] = lambda party: None
 
     def exchange(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         """Deliver `deliveries`; return what came back before the deadline, in the order of sites.
@@ -134,8 +144,9 @@ class TaskTransport:
     ) -> dict[str, list[bytes]]:
         bundles: dict[str, list[bytes]] = {}
         for delivery in deliveries:
-            bundles.setdefault(self._sites[delivery.to], []).append(delivery.data)
-        awaited = _Awaited(list(bundles))
+            if (site := self._sites[delivery.to]) in self._there:
+                bundles.setdefault(site, []).append(delivery.data)
+        awaited = _Awaited(list(bundles), lambda site: self.heard(self._parties[site]))
         tasks = [self._task(name, site, data, awaited) for site, data in bundles.items()]
         for task, site in zip(tasks, bundles, strict=True):
             self._controller.send(task=task, fl_ctx=self._context, targets=[site])
@@ -206,8 +217,9 @@ class Conductor(Controller):  # type: ignore[misc] # nvflare is untyped
 
     def _transport(self, kit: PartyKit, abort: Signal, fl_ctx: FLContext) -> TaskTransport:
         sites = {party: site for party, site in kit.charter.sites.items() if party != kit.name}
+        there = {client.name for client in fl_ctx.get_engine().get_clients()}
         return TaskTransport(
-            self, sites, deadline=self._exchange_deadline, fl_ctx=fl_ctx, abort=abort
+            self, sites, deadline=self._exchange_deadline, fl_ctx=fl_ctx, abort=abort, there=there
         )
 
     def process_result_of_unknown_task(

@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,6 +43,7 @@ _RIGHTS = {
 }  # fmt: skip
 _NO_STREAMS = ("site_log_streamer", "log_receiver")
 _STOP_SECONDS = 10.0
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -245,4 +247,19 @@ def federation(
             processes.start(site)
         yield processes
     finally:
-        processes.stop()
+        with _uninterrupted():
+            processes.stop()
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ignore Ctrl-C and its like: who presses it twice must not leave processes behind."""
+    if threading.current_thread() is not threading.main_thread():  # signals go to that one
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -7,6 +7,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from secure_fgl.errors import UsageError
 from secure_fgl.transports.nvflare.party import PartyKit
@@ -47,3 +48,18 @@ def _locked(file: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def at_work(folder: Path) -> bool:
+    """Tell whether a process holds a party's folder now."""
+    try:
+        file = os.open(folder / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:  # no session was ever opened here
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False
