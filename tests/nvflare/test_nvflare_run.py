@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.job import JobConsole, write_job
+from secure_fgl.transports.nvflare.office.conducting import Ending, Settings, see_through
+from secure_fgl.transports.nvflare.office.job_note import JobNote
 
 ROOT = Path(secure_fgl.__file__).parents[1]
 ROUNDS = 6
@@ -112,21 +115,32 @@ def played(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Played:
     """The aggregator's process is killed after its second opening, and a second job goes on."""
     base = tmp_path_factory.mktemp("nvflare")
     memory = record(cora(data_root, rounds=ROUNDS), base / "memory")
-    with (
-        staged(base, data_root) as (stage, processes),
-        JobConsole(stage.made, patience=120.0) as console,
-    ):
-        first = console.submit(stage.job("first"))
-        until(stage.ledger.exists)
-        aggregator = job_process(processes)
-        until(lambda: stage.opened() >= 2)
-        os.kill(aggregator, signal.SIGKILL)
-        assert not stage.finished(), "the run was over before it could be killed"
-        until(lambda: console.status(first).startswith("FINISHED"))
-        assert console.status(first) != "FINISHED:COMPLETED"
-        before = stage.opened()
-        console.wait(console.submit(stage.job("second")), patience=180.0)
-        assert stage.opened() > before >= 2  # the second job went on, and did not begin anew
+    with staged(base, data_root) as (stage, processes):
+        killed, failed = list[int](), list[BaseException]()
+
+        def kill() -> None:
+            try:
+                until(stage.ledger.exists)
+                aggregator = job_process(processes)
+                until(lambda: stage.opened() >= 2)
+                os.kill(aggregator, signal.SIGKILL)
+                assert not stage.finished(), "the run was over before it could be killed"
+                killed.append(stage.opened())
+            except BaseException as error:
+                failed.append(error)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        office, told = stage.parties.kit(SERVER_SITE), list[str]()
+        settings = Settings(deadline=60.0, patience=180.0, tell=told.append)
+        ending, _ = see_through(office, stage.made.admin, settings)
+        killer.join()
+        assert not failed, failed
+        # The second job went on, and did not begin anew.
+        assert ending is Ending.OVER and stage.opened() > killed[0] >= 2
+        assert JobNote.read(office.folder, office.charter.run).handed_in == 2
+        ends = [line for line in told if line.startswith("The job ended: ")]
+        assert len(ends) == 2 and "COMPLETED" not in ends[0] and "COMPLETED" in ends[1]
     taps = sorted((base / "tap").iterdir())
     assert sum(file.name.startswith("site-") for file in taps) == 2 * CLIENTS
     # The aggregator's own taps hold all that any site was sent, and all that any site sent.

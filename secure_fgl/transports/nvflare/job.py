@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -95,13 +95,21 @@ class JobConsole:
         kits: whose administrator connects.
         patience: seconds to wait for the server and all sites.
         wait: whether to wait for the sites.
+        look: called while the server is waited for; what it raises ends the waiting.
 
     Raises:
         UsageError: it is no administrator's kit, or the server or a site does not come up in time.
     """
 
-    def __init__(self, kits: Administered, *, patience: float = 180.0, wait: bool = True) -> None:
-        self._kits, self._deadline = kits, time.monotonic() + patience
+    def __init__(
+        self,
+        kits: Administered,
+        *,
+        patience: float = 180.0,
+        wait: bool = True,
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._kits, self._deadline, self._look = kits, time.monotonic() + patience, look
         self._name = _administrator(kits.admin)
         self._session = self._connect()
         try:
@@ -118,6 +126,7 @@ class JobConsole:
             try:
                 return new_secure_session(self._name, str(self._kits.admin), timeout=5.0)
             except Exception as error:  # it raises what its transport raises, until it is up
+                self._look()
                 if time.monotonic() > self._deadline:
                     raise UsageError("The NVFlare server does not answer.", why=_LOGS) from error
                 time.sleep(0.2)

@@ -113,15 +113,15 @@ def see_through(kit: PartyKit, admin: Path, settings: Settings) -> tuple[Ending,
             f"This folder is {kit.name}'s, who does not conduct the run.",
             fix="give the folder of the aggregator, at the coordinating office",
         )
+    note = JobNote.read(kit.folder, kit.charter.run)
+    if note.outcome:
+        return Ending(note.outcome), "as this office noted before"
     if (kit.run_folder / "roster.json").is_file() and not settings.resume:
         raise UsageError(
             "The run of this folder has begun already.",
             why="it was handed in before",
             fix="go on with it: secure-fgl conduct PARTY --kit KIT --resume",
         )
-    note = JobNote.read(kit.folder, kit.charter.run)
-    if note.outcome:
-        return Ending(note.outcome), "as this office noted before"
     return _Watch(kit, Office.of(kit.charter, admin), settings, note).run()
 
 
@@ -237,8 +237,8 @@ class _Watch:
 
     def _connected(self) -> JobConsole:
         if self._console is None:
-            patience = self._settings.patience
-            self._console = JobConsole(self._office, patience=patience, wait=False)
+            patience, look = self._settings.patience, self._settings.look
+            self._console = JobConsole(self._office, patience=patience, wait=False, look=look)
         return self._console
 
     def _close(self) -> None:

@@ -92,7 +92,7 @@ def rehearse(
     """
     _check(federation, simulated)
     RunFolder(out)  # refuses what is there
-    work = Path(f"{out}.parties")
+    work = Path(f"{out}.parties").resolve()  # the engine starts its processes elsewhere
     stage = _Stage(federation, plan, work, _folders(federation, plan, work))
     with ending_as_one(work), budgets_at(federation.config.budget.store):
         charter = stage.agree()
