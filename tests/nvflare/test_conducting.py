@@ -139,10 +139,12 @@ def test_a_job_that_broke_off_is_handed_in_again(
     assert ending is Ending.OVER and not again.handed and not again.opened
 
 
+@pytest.mark.parametrize("word", [BROKEN, DONE])
 def test_three_jobs_that_got_nowhere_are_hopeless(
-    office: PartyKit, monkeypatch: pytest.MonkeyPatch
+    word: str, office: PartyKit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs = [["RUNNING", BROKEN]] * 9
+    """Whatever NVFlare calls their end: whether the run is over is in the party's own folder."""
+    jobs = [["RUNNING", word]] * 9
     engine, (ending, why), _ = conducted(office, jobs, monkeypatch)
     assert ending is Ending.HOPELESS and len(engine.handed) == 3 and "site.log" in why
     engine, (ending, _), _ = conducted(office, jobs, monkeypatch, resume=True)

@@ -5,6 +5,7 @@ One run for everything that is asserted of it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
@@ -23,11 +24,16 @@ pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from protocols.wire.control import REFUSALS
 from protocols.wire.roster import AGGREGATOR_NAME
+from secure_fgl.errors import UsageError
 from secure_fgl.store.finished_run import Run
+from secure_fgl.transports.nvflare import kits
+from secure_fgl.transports.nvflare.office.conducting import Ending, Settings, see_through
+from secure_fgl.transports.nvflare.office.job_note import JobNote
 from secure_fgl.transports.nvflare.party import PartyKit
-from secure_fgl.transports.nvflare.sessions.status import STATUS_FILE, State
+from secure_fgl.transports.nvflare.sessions.status import STATUS_FILE, State, read_status
 from tests.laws.search import found, spellings
 from tests.nvflare.left import processes_of
+from tests.nvflare.stage import SERVER_SITE, assemble, banks
 from tests.nvflare.test_own_folders import NAMES, SPEC, tables
 from tests.secure_fgl.cli_tools import ROOT, invoke, start
 
@@ -310,9 +316,9 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.wait()
+    assert processes_of(tmp_path / "runs" / "cut.parties") == []
     assert process.returncode in (130, -signal.SIGINT), told  # the second may come at the very end
     assert "Every process was ended" in told
-    assert processes_of(tmp_path / "runs" / "cut.parties") == []
 
 
 @pytest.mark.long
@@ -327,3 +333,36 @@ def test_a_site_that_cannot_read_its_data_is_named(tmp_path: Path) -> None:
     assert processes_of(tmp_path) == []
     told = (tmp_path / "run.parties" / "parties" / NAMES[2] / "site.log").read_text()
     assert "OwnDataError" in told or "UsageError" in told
+
+
+@pytest.mark.long
+def test_a_site_that_never_comes_back_costs_its_rounds_and_the_server_is_free_again(
+    tmp_path: Path, data_root: Path
+) -> None:
+    """Killed as a whole in round 2 of 3; NVFlare would keep the job for ten minutes more."""
+    parties = assemble(banks(rounds=3), tmp_path / "parties")
+    sites = [site for site in parties.folders if site != SERVER_SITE]
+    made = kits.provision(tmp_path / "kits", sites, port=kits.free_port())
+    office, gone = parties.kit(SERVER_SITE), list[float]()
+    with kits.federation(made, parties.folders, data_root=data_root) as processes:
+
+        def look() -> None:
+            with contextlib.suppress(UsageError):
+                if not gone and read_status(office.folder).round == 2:
+                    processes.kill("site-2")
+                    gone.append(time.monotonic())
+
+        settings = Settings(deadline=30.0, patience=180.0, look=look)
+        ending, _ = see_through(office, made.admin, settings)
+        freed = time.monotonic()
+        assert ending is Ending.OVER and gone
+        note = JobNote.read(office.folder, office.charter.run)
+        assert note.handed_in == 1 and note.word == "FINISHED:ABORTED"
+        over = (office.run_folder / "result.json").stat().st_mtime
+        assert time.time() - over - (time.monotonic() - freed) < 60.0
+        status = read_status(office.folder)
+        assert list(status.away) == ["client-2"] and status.round == 3
+    for site in sites:
+        if site != "site-2":
+            assert read_status(parties.folders[site]).state == State.OVER
+    assert processes_of(tmp_path) == []

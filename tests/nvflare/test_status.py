@@ -169,3 +169,23 @@ def test_what_is_shown_says_for_how_long(tmp_path: Path) -> None:
                  'budget_epsilon{party="aggregator",run="%s",data="cora"} 1.5'):  # fmt: skip
         assert f"secure_fgl_{told % ('0' * 32)}" in text
     assert file.status.at == 100.0
+
+
+def test_what_own_noise_hides_from_all_others_is_told_to_the_operator_once(tmp_path: Path) -> None:
+    parties = assemble(banks(), tmp_path)
+    kit, office = parties.kit("site-1"), open_process(parties.kit(SERVER_SITE))
+    first: Any = office.session
+    sent, answer = next(d.data for d in first.start() if d.to == kit.name), b"answer"
+    office.close()
+    process = open_process(kit)
+    told = UsageError(SENTINEL)
+    for _ in range(2):
+        process.status.received(sent, [answer], told)
+    status = read_status(kit.folder)
+    assert status.state == State.RUNNING and status.reason == ""
+    assert (kit.folder / LOG_FILE).read_text().count(SENTINEL) == 1
+    process.status.received(sent, [answer], UsageError("refused"), dead=True)
+    assert read_status(kit.folder).state == State.REFUSED  # the others heard that one
+    assert SENTINEL not in (kit.folder / STATUS_FILE).read_text()
+    process.close()
+    assert read_status(kit.folder).state == State.REFUSED

@@ -11,12 +11,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +21,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from secure_fgl.errors import UsageError
+from secure_fgl.transports.nvflare.ending import end, held_back, kill
 from secure_fgl.transports.nvflare.party import PARTY_VARIABLE
 
 PROJECT = "secure_fgl"
@@ -42,8 +40,6 @@ _RIGHTS = {
     "server-predeployed-flwr": "none",
 }  # fmt: skip
 _NO_STREAMS = ("site_log_streamer", "log_receiver")
-_STOP_SECONDS = 10.0
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -170,7 +166,7 @@ def free_port() -> int:
 class Processes:
     """The server's and the sites' processes, each the leader of a process group of its own.
 
-    A site's job runs in a child of its process, so stopping means ending whole groups.
+    A site's job runs in a child of its process, so stopping means ending these too.
     """
 
     kits: Kits
@@ -206,28 +202,13 @@ class Processes:
             )  # fmt: skip
 
     def kill(self, site: str) -> None:
-        """End one process group at once (SIGKILL), as a crash of its machine would."""
-        process = self.running.pop(site)
-        _signal(process, signal.SIGKILL)
-        process.wait()
+        """End one site at once (SIGKILL), as a crash of its machine would."""
+        kill([self.running.pop(site)])
 
     def stop(self) -> None:
         """End everything that runs: politely first, then for good. Never raises for the dead."""
-        for process in self.running.values():
-            _signal(process, signal.SIGTERM)
-        deadline = time.monotonic() + _STOP_SECONDS
-        for process in self.running.values():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, deadline - time.monotonic()))
-        for process in self.running.values():
-            _signal(process, signal.SIGKILL)  # the group may outlive its leader
-            process.wait()
+        end(list(self.running.values()))
         self.running.clear()
-
-
-def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
 
 
 @contextlib.contextmanager
@@ -244,22 +225,9 @@ def federation(
     processes = Processes(kits, parties, data_root)
     try:
         for site in (SERVER, *kits.sites):
-            processes.start(site)
+            with held_back():
+                processes.start(site)
         yield processes
     finally:
-        with _uninterrupted():
+        with held_back():
             processes.stop()
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Ignore Ctrl-C and its like: who presses it twice must not leave processes behind."""
-    if threading.current_thread() is not threading.main_thread():  # signals go to that one
-        yield
-        return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDING}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

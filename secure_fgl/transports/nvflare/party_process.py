@@ -77,8 +77,8 @@ class PartyProcess:
             raise RemoteProtocolError("The aggregator is asked nothing; it asks.")
         with self.status.noting(RemoteProtocolError), one_thread_and_deterministic():
             answers = self.session.receive(data)
-        died = self.session.last_error if self.session.state is State.DEAD else None
-        self.status.received(data, [answer.data for answer in answers], died)
+        said, dead = [answer.data for answer in answers], self.session.state is State.DEAD
+        self.status.received(data, said, self.session.last_error, dead=dead)
         return answers
 
     def close(

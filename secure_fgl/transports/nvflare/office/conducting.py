@@ -26,7 +26,7 @@ from secure_fgl.transports.nvflare.sessions.status import LOG_FILE, State, Statu
 __all__ = ["Ending", "Office", "Settings", "see_through"]
 
 LOOK_SECONDS = 0.5
-GRACE_SECONDS = 75.0
+GRACE_SECONDS = 45.0
 """How long a job may go on once the run is over, while sites hear of the end."""
 _IDLE_JOBS = 3
 _GONE = "GONE"

@@ -133,6 +133,7 @@ class StatusFile:
         self, folder: Path, status: Status, *, now: Callable[[], float] = time.time
     ) -> None:
         self._folder, self.status, self._now = Folder(folder), status, now
+        self._told: BaseException | None = None
         self._lock = threading.Lock()  # the engine answers in threads of its own
         self._reach(State.OPENING)
 
@@ -158,12 +159,28 @@ class StatusFile:
             self._reach(State.RUNNING)
 
     def received(
-        self, data: bytes, answers: Collection[bytes], died: BaseException | None = None
+        self,
+        data: bytes,
+        answers: Collection[bytes],
+        error: BaseException | None = None,
+        *,
+        dead: bool = False,
     ) -> None:
-        """An envelope was accepted, and these left in answer; `died`: why the session is over."""
+        """An envelope was accepted, and these left in answer.
+
+        Args:
+            data: the envelope.
+            answers: what left.
+            error: what the session tells its operator.
+            dead: it ended the session, and the others heard a refusal.
+        """
         with self._lock:
-            if died is not None:
-                self._stopped(State.REFUSED, died)
+            if error is not None and error is not self._told:
+                self._told = error
+                if dead:
+                    self._stopped(State.REFUSED, error)
+                else:  # under a client's own noise nobody else may learn that there was one
+                    _log(self._folder, self._now(), error)
             elif self.status.state == State.STOPPED:  # it did not stop it for good
                 self._reach(State.RUNNING)
             self.status.received += len(data)
