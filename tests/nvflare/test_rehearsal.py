@@ -357,7 +357,7 @@ def test_a_site_that_never_comes_back_costs_its_rounds_and_the_server_is_free_ag
         freed = time.monotonic()
         assert ending is Ending.OVER and gone
         note = JobNote.read(office.folder, office.charter.run)
-        assert note.handed_in == 1 and note.word == "FINISHED:ABORTED"
+        assert note.word == "FINISHED:ABORTED"  # by the office: NVFlare still waited
         over = (office.run_folder / "result.json").stat().st_mtime
         assert time.time() - over - (time.monotonic() - freed) < 60.0
         status = read_status(office.folder)
