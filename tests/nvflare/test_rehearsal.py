@@ -352,7 +352,7 @@ def test_a_site_that_never_comes_back_costs_its_rounds_and_the_server_is_free_ag
                     processes.kill("site-2")
                     gone.append(time.monotonic())
 
-        settings = Settings(deadline=30.0, patience=180.0, look=look)
+        settings = Settings(deadline=60.0, patience=180.0, look=look)
         ending, _ = see_through(office, made.admin, settings)
         freed = time.monotonic()
         assert ending is Ending.OVER and gone
