@@ -100,11 +100,13 @@ class TransportConfig(Strict):
     """How envelopes travel.
 
     Attributes:
+        name: ``memory`` plays all roles in one process; ``nvflare`` rehearses a run between
+            organisations on this machine, with processes of their own.
         workers: how many processes play the clients of a simulation; 1: this one alone; None: see
             `secure_fgl.run.workers.count`. Nothing that leaves depends on it.
     """
 
-    name: Literal["memory"] = "memory"
+    name: Literal["memory", "nvflare"] = "memory"
     workers: int | None = Field(default=None, ge=1, le=1024)
 
 

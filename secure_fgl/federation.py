@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,7 +38,7 @@ from secure_fgl.defaults import check_optimiser, check_training, settled
 from secure_fgl.errors import PlanDrift, UsageError, usage
 from secure_fgl.plugins.finding import Given
 from secure_fgl.plugins.in_use import Plugins
-from secure_fgl.run.naming import learning_seed
+from secure_fgl.run.naming import learning_seed, run_path
 
 if TYPE_CHECKING:
     from secure_fgl.data.own import OwnSpec
@@ -247,23 +246,23 @@ class Federation:
         resume: bool = False,
         profile: bool = False,
         approvals: Sequence[str | Path] = (),
+        tell: Callable[[str], None] = lambda line: None,
     ) -> Run:
         """Train, and leave a run folder with ledgers and report.
 
         Args:
-            out: the run folder; it must not exist or be empty. By default
-                ``runs/<algorithm>-<data>-<UTC time>``.
+            out: the run folder, new or empty; by default ``runs/<algorithm>-<data>-<UTC time>``.
             plan: an approved plan; the run refuses to start or to send what it does not hold.
             progress: called after each round.
             connect: makes the transport to all sessions, which are then in this process.
             resume: `out` holds a killed run of this configuration; it goes on to the same result.
             profile: write into the folder where time and bytes went.
             approvals: files of those who approved this plan, where the policy names approvers.
+            tell: called with a line for people at each step of a rehearsal.
 
         Raises:
             PlanDrift: the run would do something that the approved plan does not hold.
-            UsageError: the folder exists, or the data cannot be used, or a plug-in's file was
-                changed since it was read.
+            UsageError: the folder exists, the data cannot be used, or a plug-in's file was changed.
             Refused: a client refused; its reason stays in its ledger.
             LedgerError: a ledger could not be written; nothing of that exchange was sent.
         """
@@ -272,6 +271,7 @@ class Federation:
         from secure_fgl.run.faults import drops
         from secure_fgl.run.resuming import check_same
         from secure_fgl.store.run_folder import RunFolder
+        from secure_fgl.transports.nvflare.office.rehearsal import rehearse
 
         self.plugins.unchanged()
         if plan is not None:
@@ -279,22 +279,22 @@ class Federation:
         wanted = self.plan()
         if plan is not None and (differences := drift(plan, wanted)):
             raise PlanDrift(differences)
+        if self.config.transport.name == "nvflare":
+            simulated = resume or profile or approvals or connect or self._whole is not None
+            into = Path(out or self.default_folder())
+            return rehearse(self, plan or wanted, into, progress, tell, simulated=bool(simulated))
         prepared = self.prepare(plan or wanted)
         drops(self.config.faults.drop, wanted.clients, wanted.rounds)  # before anything is made
-        folder = RunFolder(Path(out) if out else self.default_folder(), again=resume)
+        folder = RunFolder(Path(out or self.default_folder()), again=resume)
         if resume:
             check_same(folder, self.config, self.plugins)
-        kept = folder if resume else None
-        signed = plan_approvals.approved(self.policy, plan or wanted, approvals, kept)
+        signed = plan_approvals.approved(self.policy, plan or wanted, approvals, folder, resume)
         with one_thread_and_deterministic():
             prepared.load()
             folder.make()
-            if signed:
-                folder.text(plan_approvals.FILE, signed.decode())
+            plan_approvals.keep(folder, signed)
             return prepared.train(folder, progress, connect, resume=resume, profile=profile)
 
     def default_folder(self) -> Path:
         """Return ``runs/<algorithm>-<data>-<UTC time>``."""
-        now, given = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"), self._given
-        data = given.data.name.replace("/", "-")  # pyg/Planetoid/PubMed
-        return Path("runs") / f"{given.algorithm.name}-{data}-{now}"
+        return run_path(self._given.algorithm.name, self._given.data.name)

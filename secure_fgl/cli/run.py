@@ -94,6 +94,8 @@ def _announce(plan: Plan, federation: Federation, *, table: bool) -> None:
 
     if federation.config.transport.name == "memory":
         say("SIMULATION: roles are not separated", style="bold yellow")
+    else:
+        say("REHEARSAL: one machine holds the keys of all roles", style="bold yellow")
     if plan.data.synthetic:
         say("SYNTHETIC DATA", style="bold yellow")
     if table:
@@ -110,6 +112,7 @@ def _train(
     profile: bool,
     approvals: list[Path],
 ) -> Run:
+    from secure_fgl.cli._shared.output import say
     from secure_fgl.cli._shared.progress import RunProgress
 
     try:
@@ -121,9 +124,10 @@ def _train(
                 resume=resume,
                 profile=profile,
                 approvals=approvals,
+                tell=say,
             )
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(_what_is_left(folder)) from None
+    except KeyboardInterrupt as stopped:
+        raise KeyboardInterrupt(str(stopped) or _what_is_left(folder)) from None
 
 
 def _what_is_left(folder: Path) -> str:
@@ -163,9 +167,11 @@ def _summary(finished: Run, headline: str) -> None:
     if rows := _flattened(finished):
         pairs.append(("weights", f"{rows}: not the ones that {result['algorithm']} asked for"))
     seconds = f"{result['wall_s']:.2f} s for all rounds"
+    if (protection := result.get("protect_s")) is not None:  # of sites apart nobody knows it
+        seconds += f", {protection:.2f} s of it outside learning (protection)"
     pairs += [
         ("clients sent", f"{size(result['bytes_up'])}, and got {size(result['bytes_down'])}"),
-        ("time", f"{seconds}, {result['protect_s']:.2f} s of it outside learning (protection)"),
+        ("time", seconds),
         ("model sha256", result["model_sha256"] or "none: each client has its own"),
         ("evidence", str(result["verdict"])),
         ("report", str(finished.path / "report" / "report.html")),

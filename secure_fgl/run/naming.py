@@ -1,15 +1,17 @@
-"""What all parties of a run know alike before it: names of clients, and seeds of learning."""
+"""Names and seeds of a run, which follow from its configuration: folder, clients, learning."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 
 from protocols.wire.roles import Role
 from protocols.wire.roster import EVERYONE
 
-__all__ = ["LONGEST", "client_names", "learning_seed", "misnamed"]
+__all__ = ["LONGEST", "client_names", "learning_seed", "misnamed", "run_path"]
 
 LONGEST = 60
 """Characters of a client's name, as of every party's (`protocols.wire.roster`)."""
@@ -18,6 +20,12 @@ _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{LONGEST - 1}}}")
 _ROLES = "|".join(str(role).replace("_", "[_-]") for role in Role if role is not Role.CLIENT)
 _OTHERS = re.compile(rf"({_ROLES})([_-]?[0-9]+)?", re.IGNORECASE)
 _TAKEN = {EVERYONE, "authority", "server", "vocabulary"}
+
+
+def run_path(algorithm: str, data: str) -> Path:
+    """Return ``runs/<algorithm>-<data>-<UTC time>``."""
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    return Path("runs") / f"{algorithm}-{data.replace('/', '-')}-{now}"  # pyg/Planetoid/PubMed
 
 
 def client_names(count: int) -> tuple[str, ...]:

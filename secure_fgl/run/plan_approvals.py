@@ -20,14 +20,18 @@ from secure_fgl.run.clock import clock
 from secure_fgl.store.files import content
 from secure_fgl.store.run_folder import RunFolder
 
-__all__ = ["FILE", "approved"]
+__all__ = ["approved", "keep"]
 
-FILE = "approvals.json"
+_FILE = "approvals.json"
 _MAKE = "have each approver run: secure-fgl approve PLAN --as NAME --key KEY.pem --out FILE"
 
 
 def approved(
-    policy: PrivacyPolicy, plan: Plan, files: Sequence[str | Path], kept: RunFolder | None = None
+    policy: PrivacyPolicy,
+    plan: Plan,
+    files: Sequence[str | Path],
+    folder: RunFolder,
+    resume: bool,
 ) -> bytes:
     """Return what is kept with a run of the approvals that its policy asks for; else no bytes.
 
@@ -35,7 +39,8 @@ def approved(
         policy: of the run.
         plan: that is about to run.
         files: as ``secure-fgl approve`` writes them.
-        kept: the folder of a killed run, whose own approvals count where no files are given.
+        folder: of the run.
+        resume: it was killed, and its own approvals count where no files are given.
 
     Raises:
         PlanDrift: somebody approved another plan.
@@ -43,7 +48,7 @@ def approved(
             key that the policy names; or the policy asks for none.
     """
     given = tuple(one for file in files for one in _read(Path(file)))
-    if not files and kept is not None and (data := kept.bytes(FILE)):
+    if not files and resume and (data := folder.bytes(_FILE)):
         given = read_approvals(data)
     if not policy.approvals and not given:
         return b""
@@ -63,6 +68,12 @@ def approved(
         what = str(error).partition(": ")[2] or str(error)
         raise UsageError(f"This run is not approved: {what}.", fix=_MAKE) from error
     return approvals_text(given)
+
+
+def keep(folder: RunFolder, approvals: bytes) -> None:
+    """Keep what `approved` returned with the run; nothing, where that is nothing."""
+    if approvals:
+        folder.text(_FILE, approvals.decode())
 
 
 def _read(path: Path) -> tuple[PlanApproval, ...]:

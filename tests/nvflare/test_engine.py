@@ -331,6 +331,28 @@ def test_who_has_not_answered_by_the_deadline_has_vanished() -> None:
     ]  # nothing late among them
 
 
+def test_who_is_not_in_the_job_is_not_waited_for_and_who_answers_is_told() -> None:
+    """A site whose engine is away would cost a deadline in every exchange."""
+
+    def answer(site: str) -> Answer:
+        return lambda name, data: wire.failed(readable=True) if site == "ill" else wire.pack([])
+
+    sites = {"a": "well", "b": "ill", "c": "away"}
+    deliveries = [Delivery(name, b"1") for name in sites]
+    for there in ({"well", "ill", "another's"}, None):
+        carried, heard = transport(answer, sites, deadline=0.4, there=there), list[str]()
+        carried.heard = heard.append
+        controller: Any = carried._controller
+        if there is None:  # the control: it would be asked, and awaited
+            controller.answer = lambda site: (
+                answer(site) if site != "away" else lambda name, data: None
+            )
+        assert carried.exchange(deliveries) == []
+        assert heard == ["a"]  # an error's code is no answer
+        assert (carried.seconds[0] < 0.4) is (there is not None)
+        assert len(controller.tasks) == (2 if there else 3)
+
+
 @pytest.mark.parametrize("kind", ["code", "field", "type", "many", "site"])
 def test_what_is_no_answer_counts_as_none(kind: str) -> None:
     def answer(site: str) -> Answer:

@@ -140,11 +140,11 @@ def test_a_run_that_goes_on_is_held_to_what_lies_with_it(done: Path, place: Path
     policy, kept = PrivacyPolicy.load(place / "policy.yaml"), RunFolder.__new__(RunFolder)
     kept.path, kept._folder = done, Folder(done)
     plan = load_plan(place / "plan.json")
-    assert approved(policy, plan, (), kept) == (done / "approvals.json").read_bytes()
+    assert approved(policy, plan, (), kept, True) == (done / "approvals.json").read_bytes()
     with pytest.raises(PlanDrift, match="another plan"):
-        approved(policy, plan.model_copy(update={"rounds": 3}), (), kept)
+        approved(policy, plan.model_copy(update={"rounds": 3}), (), kept, True)
     with pytest.raises(UsageError, match="did not approve"):  # control: nothing lies there
-        approved(policy, plan, ())
+        approved(policy, plan, (), kept, False)
 
 
 def test_a_policy_that_names_nobody_takes_no_approvals(place: Path, tmp_path: Path) -> None:

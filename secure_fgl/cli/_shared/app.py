@@ -13,6 +13,7 @@ from secure_fgl.cli.approve import approve
 from secure_fgl.cli.audit import app as audit
 from secure_fgl.cli.charter import app as charter
 from secure_fgl.cli.check import check
+from secure_fgl.cli.conduct import conduct
 from secure_fgl.cli.evaluate import evaluate
 from secure_fgl.cli.init import init
 from secure_fgl.cli.list import catalogue
@@ -22,6 +23,7 @@ from secure_fgl.cli.predict import predict
 from secure_fgl.cli.run import run
 from secure_fgl.cli.schema import schema
 from secure_fgl.cli.site import app as site
+from secure_fgl.cli.status import status
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -66,6 +68,8 @@ app.add_typer(audit, name="audit")
 app.add_typer(model, name="model")
 app.add_typer(charter, name="charter")
 app.add_typer(site, name="site")
+app.command("conduct", epilog=EXAMPLE["conduct"])(conduct)
+app.command("status", epilog=EXAMPLE["status"])(status)
 app.command("predict", epilog=EXAMPLE["predict"])(predict)
 app.command("evaluate", epilog=EXAMPLE["evaluate"])(evaluate)
 app.command("list", epilog=EXAMPLE["list"])(catalogue)

@@ -54,6 +54,7 @@ EXAMPLE = {
     "run": example(
         "secure-fgl run examples/banks.yaml",
         "secure-fgl run examples/banks.yaml --set algorithm.rounds=5 --out runs/short",
+        "secure-fgl run pilot/config.yaml --set transport.name=nvflare --out runs/rehearsal",
     ),
     "check": example("secure-fgl check my_fedprox.py", "secure-fgl check my_fedprox.py --strict"),
     "model": example(
@@ -131,6 +132,14 @@ EXAMPLE = {
         "secure-fgl site start /srv/party --again",
     ),
     "stop": example("secure-fgl site stop /srv/party"),
+    "conduct": example(
+        "secure-fgl conduct /srv/party --kit /srv/kit --deadline 10m",
+        "secure-fgl conduct /srv/party --kit /srv/kit --resume",
+    ),
+    "status": example(
+        "secure-fgl status /srv/party --watch",
+        "secure-fgl status /srv/party --format prometheus",
+    ),
     "charter": example("secure-fgl charter show charter.json"),
     "draw": example(
         "secure-fgl charter draw config.yaml facts/*.facts.json --server fl.example.org "

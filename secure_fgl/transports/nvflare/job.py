@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.errors import UsageError
 from secure_fgl.transports.nvflare.charter import Charter
-from secure_fgl.transports.nvflare.kits import ADMIN, CLASSES, Kits
+from secure_fgl.transports.nvflare.kits import CLASSES
 from secure_fgl.transports.nvflare.site.codes import BUDGET, END, TASK
 
 POLL_SECONDS = 0.1
 """How often a site asks for its next task. NVFlare's own 2 s would be the time of an exchange."""
 
-_DONE = "FINISHED:COMPLETED"
+DONE = "FINISHED:COMPLETED"
+"""NVFlare's word for a job that ended by itself."""
+_LOGS = "see process.log and log.txt in the kits' folders"
 
 
 def write_job(
@@ -83,22 +85,45 @@ def _needed(charter: Charter) -> tuple[list[str], int]:
     return mandatory, charter.policy.smallest_cohort + len(mandatory)
 
 
+class Administered(Protocol):
+    """Where an administrator's kit lies, and which sites it is to reach; `Kits` has both."""
+
+    @property
+    def admin(self) -> Path:
+        """The administrator's kit."""
+
+    @property
+    def sites(self) -> Collection[str]:
+        """The engine's names of the sites."""
+
+
 class JobConsole:
     """The administrator's connection: hands jobs in and asks how they are.
 
     Args:
         kits: whose administrator connects.
         patience: seconds to wait for the server and all sites.
+        wait: whether to wait for the sites.
+        look: called while the server is waited for; what it raises ends the waiting.
 
     Raises:
-        UsageError: the server or a site does not come up in time.
+        UsageError: it is no administrator's kit, or the server or a site does not come up in time.
     """
 
-    def __init__(self, kits: Kits, *, patience: float = 180.0) -> None:
-        self._kits, self._deadline = kits, time.monotonic() + patience
+    def __init__(
+        self,
+        kits: Administered,
+        *,
+        patience: float = 180.0,
+        wait: bool = True,
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._kits, self._deadline, self._look = kits, time.monotonic() + patience, look
+        self._name = _administrator(kits.admin)
         self._session = self._connect()
         try:
-            self._await_sites()
+            if wait:
+                self.await_sites(patience)
         except BaseException:
             self.close()
             raise
@@ -108,25 +133,28 @@ class JobConsole:
 
         while True:
             try:
-                return new_secure_session(ADMIN, str(self._kits.admin), timeout=5.0)
+                return new_secure_session(self._name, str(self._kits.admin), timeout=5.0)
             except Exception as error:  # it raises what its transport raises, until it is up
-                self._check_patience(error)
+                self._look()
+                if time.monotonic() > self._deadline:
+                    raise UsageError("The NVFlare server does not answer.", why=_LOGS) from error
                 time.sleep(0.2)
 
-    def _await_sites(self) -> None:
-        while True:
-            info = self._session.get_system_info()
-            if {client.name for client in info.client_info} >= set(self._kits.sites):
-                return
-            self._check_patience(None)
+    def await_sites(self, patience: float) -> None:
+        """Return once all sites are there.
+
+        Raises:
+            UsageError: one of them does not come up in so many seconds; it is named.
+        """
+        deadline = time.monotonic() + patience
+        while missing := sorted(set(self._kits.sites) - self.there()):
+            if time.monotonic() > deadline:
+                raise absent(missing)
             time.sleep(0.2)
 
-    def _check_patience(self, error: Exception | None) -> None:
-        if time.monotonic() > self._deadline:
-            raise UsageError(
-                "The NVFlare server, or one of its sites, did not come up in time.",
-                why="see process.log and log.txt in the kits' folders",
-            ) from error
+    def there(self) -> set[str]:
+        """Return the sites that the server hears of."""
+        return {client.name for client in self._session.get_system_info().client_info}
 
     def submit(self, job: Path) -> str:
         """Hand a job in and return its id."""
@@ -136,6 +164,10 @@ class JobConsole:
     def status(self, job: str) -> str:
         """Return NVFlare's word for how a job is, for example ``RUNNING``."""
         return str(self._session.get_job_meta(job).get("status", ""))
+
+    def abort(self, job: str) -> None:
+        """End a job; one that is over stays as it is."""
+        self._session.abort_job(job)
 
     def wait(self, job: str, *, patience: float) -> None:
         """Return when a job is finished.
@@ -148,7 +180,7 @@ class JobConsole:
             if time.monotonic() > deadline:
                 raise UsageError(f"The job is {status} and not finished after {patience:.0f} s.")
             time.sleep(0.2)
-        if status != _DONE:
+        if status != DONE:
             raise UsageError(
                 f"The job ended as {status}.", why="a party's own ledger and log say why"
             )
@@ -164,3 +196,22 @@ class JobConsole:
     def __exit__(self, *_: object) -> None:
         """Close it."""
         self.close()
+
+
+def absent(missing: Collection[str]) -> UsageError:
+    """Return the error of sites that did not come up."""
+    return UsageError(f"These sites did not come up in time: {', '.join(missing)}.", why=_LOGS)
+
+
+def _administrator(kit: Path) -> str:
+    """Return the name under which the administrator of a kit logs in."""
+    path = kit / "startup" / "fed_admin.json"
+    try:
+        name = json.loads(path.read_text("utf-8"))["admin"]["username"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"{kit} is not an administrator's kit of NVFlare.",
+            why=f"{path} is missing, or holds no name",
+            fix="give the folder that the project's administrator packaged for this office",
+        ) from error
+    return str(name)

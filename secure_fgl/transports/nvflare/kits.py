@@ -11,11 +11,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +21,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from secure_fgl.errors import UsageError
+from secure_fgl.transports.nvflare.ending import end, held_back, kill
 from secure_fgl.transports.nvflare.site.channel import SOCKET, SOCKET_VARIABLE
 
 PROJECT = "secure_fgl"
@@ -43,7 +42,6 @@ RIGHTS = {
 """What an administrator may do at a site; NVFlare denies what stands in no list."""
 NO_STREAMS = ("site_log_streamer", "log_receiver")
 """Components that a hardened kit has no more."""
-_STOP_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -224,23 +222,12 @@ class Processes:
 
     def kill(self, site: str) -> None:
         """End a site at once (SIGKILL), as a crash of its machine would."""
-        for running in (self.running, self.at_parties):
-            if (process := running.pop(site, None)) is not None:
-                _signal(process, signal.SIGKILL)
-                process.wait()
+        pools = (self.running, self.at_parties)
+        kill([pool.pop(site) for pool in pools if site in pool])
 
     def stop(self) -> None:
         """End everything that runs: politely first, then for good. Never raises for the dead."""
-        processes = [*self.running.values(), *self.at_parties.values()]
-        for process in processes:
-            _signal(process, signal.SIGTERM)
-        deadline = time.monotonic() + _STOP_SECONDS
-        for process in processes:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, deadline - time.monotonic()))
-        for process in processes:
-            _signal(process, signal.SIGKILL)  # the group may outlive its leader
-            process.wait()
+        end([*self.running.values(), *self.at_parties.values()])
         self.running.clear()
         self.at_parties.clear()
 
@@ -257,11 +244,6 @@ def _started(
         )  # fmt: skip
 
 
-def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
-
-
 @contextlib.contextmanager
 def federation(
     kits: Kits, parties: Mapping[str, Path], *, data_root: Path | None = None
@@ -276,7 +258,9 @@ def federation(
     processes = Processes(kits, parties, data_root)
     try:
         for site in (SERVER, *kits.sites):
-            processes.start(site)
+            with held_back():
+                processes.start(site)
         yield processes
     finally:
-        processes.stop()
+        with held_back():
+            processes.stop()

@@ -69,3 +69,18 @@ def _locked(file: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def at_work(folder: Path) -> bool:
+    """Tell whether a process holds a party's folder now."""
+    try:
+        file = os.open(folder / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:  # no session was ever opened here
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False

@@ -13,37 +13,30 @@ from dataclasses import dataclass
 from typing import Any
 
 from algorithms.tasks.site import Site
-from audits.evidence.run_files import policy_text
-from protocols.disclosures.match.run import shared_key
-from protocols.disclosures.names import Disclosure
 from protocols.errors import RemoteProtocolError
-from protocols.evidence.ledger import Ledger
 from protocols.forms import Form
 from protocols.plan.drift import drift
 from protocols.roles.aggregator import AggregatorSession
 from protocols.sessions.engine import Delivery, Session
 from protocols.sessions.store.state_keeper import Outcome
-from protocols.wire.roles import Role, session_of
-from protocols.wire.run_context import RunContext
+from protocols.sessions.table import State
+from protocols.wire.roles import Role
 from secure_fgl import _floors
 from secure_fgl.errors import PlanDrift
 from secure_fgl.federation import Federation
-from secure_fgl.isolation.sandbox import Sandbox
-from secure_fgl.run.clock import clock
-from secure_fgl.run.driver import Driver, Meter, one_thread_and_deterministic
-from secure_fgl.run.parties import Making, Parties, bare_backend
+from secure_fgl.run.driver import Meter, one_thread_and_deterministic
+from secure_fgl.run.parties import Parties, bare_backend
 from secure_fgl.run.simulation import Preparation
-from secure_fgl.store.captures import record
 from secure_fgl.store.client_models import ClientModels
-from secure_fgl.store.run_folder import FileStore, RunFolder
+from secure_fgl.store.run_folder import RunFolder
 from secure_fgl.store.sides.own_model import keep_own
 from secure_fgl.store.state_store import StateStores
 from secure_fgl.transports import Transport
 from secure_fgl.transports.nvflare.lock import only_one
 from secure_fgl.transports.nvflare.party import PartyKit
-
-TRANSPORT = "nvflare"
-"""The transport's name; every ledger begins with it."""
+from secure_fgl.transports.nvflare.sessions.opening import begun, isolated, making_of, taken_up
+from secure_fgl.transports.nvflare.sessions.status import StatusFile
+from secure_fgl.transports.nvflare.sessions.told import ToldDriver
 
 
 @dataclass
@@ -59,6 +52,7 @@ class PartyProcess:
         state_stores: where the session's state is kept until it is over.
         outcomes: at an aggregator that goes on, how every Ask before the kill ended.
         files: what closing ends: the ledger's file, and the lock on the party's folder.
+        status: what the party's operator watches.
         site: at a client, without its data; its memory holds the client's model.
     """
 
@@ -70,6 +64,7 @@ class PartyProcess:
     state_stores: StateStores
     outcomes: Sequence[Outcome]
     files: contextlib.ExitStack
+    status: StatusFile
     site: Site | None = None
 
     def receive(self, data: bytes) -> list[Delivery]:
@@ -81,8 +76,11 @@ class PartyProcess:
         """
         if isinstance(self.session, AggregatorSession):
             raise RemoteProtocolError("The aggregator is asked nothing; it asks.")
-        with one_thread_and_deterministic():
-            return self.session.receive(data)
+        with self.status.noting(RemoteProtocolError), one_thread_and_deterministic():
+            answers = self.session.receive(data)
+        said, dead = [answer.data for answer in answers], self.session.state is State.DEAD
+        self.status.received(data, said, self.session.last_error, dead=dead)
+        return answers
 
     def close(
         self, result: dict[str, str] | None = None, document: Mapping[str, Any] | None = None
@@ -107,6 +105,7 @@ class PartyProcess:
                     self.folder.document("result.json", document)
             finally:
                 self.state_stores.destroy()
+        self.status.over(self.kit)
         if unkept is not None:
             raise unkept
 
@@ -127,25 +126,34 @@ def open_process(kit: PartyKit) -> PartyProcess:
         LedgerError: the kept state is missing, or older than its ledger.
         NotOurCode: what runs here is not ours.
     """
-    prepared = _prepared(kit)
     with contextlib.ExitStack() as files:
         files.enter_context(only_one(kit))
-        again = (kit.run_folder / "roster.json").is_file()
-        folder = RunFolder(kit.run_folder, again=again)
-        form = prepared.form()
-        site = None
-        if kit.me.party.role is Role.CLIENT:
-            site, form = _isolated(kit, prepared, form, files)
-        making = _making(kit, prepared, form, site, folder, again, files)
-        state_stores = StateStores(kit.charter.run, kit.run_folder, kit.keys)
-        files.callback(state_stores.release)
-        session, outcomes = _taken_up(kit, making, folder, state_stores) if again else (
-            _begun(kit, making, folder, state_stores), ()
-        )  # fmt: skip
-        _floors.check()  # by now all code that protects is loaded
-        return PartyProcess(
-            kit, prepared, form, session, folder, state_stores, outcomes, files.pop_all(), site
-        )
+        status = StatusFile.of(kit)
+        with status.noting():
+            process = _opened(kit, status, files)
+    status.running(kit)
+    return process
+
+
+def _opened(kit: PartyKit, status: StatusFile, files: contextlib.ExitStack) -> PartyProcess:
+    prepared = _prepared(kit)
+    again = (kit.run_folder / "roster.json").is_file()
+    folder = RunFolder(kit.run_folder, again=again)
+    form = prepared.form()
+    site = None
+    if kit.me.party.role is Role.CLIENT:
+        site, form = isolated(kit, prepared, form, files)
+    making = making_of(kit, prepared, form, site, folder, again, files)
+    state_stores = StateStores(kit.charter.run, kit.run_folder, kit.keys)
+    files.callback(state_stores.release)
+    session, outcomes = taken_up(kit, making, folder, state_stores) if again else (
+        begun(kit, making, folder, state_stores), ()
+    )  # fmt: skip
+    _floors.check()  # by now all code that protects is loaded
+    held = files.pop_all()
+    return PartyProcess(
+        kit, prepared, form, session, folder, state_stores, outcomes, held, status, site
+    )
 
 
 def _prepared(kit: PartyKit) -> Preparation:
@@ -165,92 +173,6 @@ def _prepared(kit: PartyKit) -> Preparation:
     )  # fmt: skip
 
 
-def _isolated(
-    kit: PartyKit, prepared: Preparation, form: Form[Any], files: contextlib.ExitStack
-) -> tuple[Site, Form[Any]]:
-    """Return a client's site without its data, and answers of the process that has them.
-
-    This process holds the keys and never the data; the other one the data and never a key. Of own
-    data it opens this client's folder alone. Of a published set, which everybody has, the
-    simulator's partition is computed anew there, and all parts but this client's own are dropped.
-    """
-    charter = kit.charter
-    sandbox = Sandbox(
-        prepared.config, charter.policy, charter.plan, [kit.name], plugins=prepared.plugins.files
-    )
-    files.enter_context(sandbox)
-    site = Site(None, seed=0)  # its draws are counted here and made there
-    return site, sandbox.form(form, {kit.name: site})
-
-
-def _making(
-    kit: PartyKit,
-    prepared: Preparation,
-    form: Form[Any],
-    site: Any,
-    folder: RunFolder,
-    again: bool,
-    files: contextlib.ExitStack,
-) -> Making:
-    def store(name: str) -> FileStore:
-        made = folder.ledger(name, again=again)
-        files.callback(made.close)
-        return made
-
-    charter, client = kit.charter, kit.me.party.role is Role.CLIENT
-    keyed = client and shared_key(charter.policy.rules.get(Disclosure.MATCH, ()))
-    sites = [site if name == kit.name else None for name in charter.plan.clients]
-    return Making(
-        charter.plan, charter.policy, form, sites,
-        scheme=prepared.scheme, store=store, seed=prepared.config.seed,
-        reserve=prepared.reserve(), transport=TRANSPORT, tag_key=kit.tag_key() if keyed else None,
-        config=charter.config.text(), plugins=prepared.plugins.code,
-    )  # fmt: skip
-
-
-def _own_context(kit: PartyKit, making: Making) -> RunContext:
-    charter = kit.charter
-    return making.context(kit.me, making.first_context(kit.me, charter.roster, charter.run))
-
-
-def _begun(kit: PartyKit, making: Making, folder: RunFolder, state_stores: StateStores) -> Session:
-    """Begin the run at this party."""
-    folder.make()
-    folder.text("config.yaml", kit.charter.config.text())
-    folder.text("policy.json", policy_text(kit.charter.policy))
-    folder.text("plan.json", kit.charter.plan.text())
-    context = _own_context(kit, making)
-    session = making.session(context)
-    session.keeper = making.keeper(context, state_stores.new(kit.name))
-    record([session], making, folder.path, kit.keys)
-    session.commit()
-    # Last: a folder with this file holds a run that can go on after a kill.
-    roster = {"run": kit.charter.run, "nonce": kit.charter.nonce.hex()}
-    parties = {"parties": kit.charter.roster.document(), "transport": TRANSPORT}
-    folder.document("roster.json", {**roster, **parties})
-    return session
-
-
-def _taken_up(
-    kit: PartyKit, making: Making, folder: RunFolder, state_stores: StateStores
-) -> tuple[Session, tuple[Outcome, ...]]:
-    """Go on where a killed process of this party was; metrics are written anew (see Driver)."""
-    context = _own_context(kit, making)
-    keeper = making.keeper(context, state_stores.open(kit.name))
-
-    def reopen(facts: Mapping[str, Any]) -> Ledger:
-        found = folder.bytes(f"ledger/{kit.name}.jsonl")
-        store = making.store(kit.name)
-        return Ledger.take_up(kit.name, context.run, store, clock, found=found, facts=facts)
-
-    session = keeper.restore(session_of(kit.me.party.role), reopen)
-    record([session], making, folder.path, kit.keys)
-    if not isinstance(session, AggregatorSession):
-        return session, ()
-    folder.text("metrics.jsonl", "")
-    return session, tuple(keeper.outcomes())
-
-
 def conduct(process: PartyProcess, transport: Transport) -> str | None:
     """Run all rounds at the aggregator and return the model's digest, None without a model.
 
@@ -266,8 +188,8 @@ def conduct(process: PartyProcess, transport: Transport) -> str | None:
         process.session, {}, process.outcomes,
     )  # fmt: skip
     meter = Meter()
-    with one_thread_and_deterministic():
-        driver = Driver(alone, transport, meter)
+    with process.status.noting(), one_thread_and_deterministic():
+        driver = ToldDriver(alone, transport, meter, process.status)
         outcome = prepared.rounds(driver, process.form, meter, process.folder, None)
     tracked = outcome.tracked
     left = prepared.leave(process.folder, tracked)

@@ -69,6 +69,7 @@ class SiteTransport:
 
     Attributes:
         seconds: how long each exchange took.
+        heard: called with the name of each party that answered.
     """
 
     def __init__(
@@ -90,6 +91,8 @@ class SiteTransport:
         self._known = {self._sites[name] for name in heard}
         self._missed: set[str] = set()  # that did not answer by their last deadline
         self.seconds: list[float] = []
+        self.heard: Callable[[str], None] = lambda party: None
+        self._parties = {site: name for name, site in self._sites.items()}
 
     @classmethod
     def of(
@@ -156,6 +159,8 @@ class SiteTransport:
             unhurried = set() if needed else self._missed & self._clients & {*open_}
             heard = self._carrier.carry(name, open_, left, unhurried)
             found |= {site: [*h.envelopes] for site, h in heard.items() if h.code is Code.DONE}
+            for site in {*heard} & {*found}:
+                self.heard(self._parties[site])
             asked = self._clients & {*bundles}
             short = len(asked & {*found}) < min(self._least, len(asked))
             again = [s for s in open_ if self._is_awaited(s, heard.get(s), needed or short)]

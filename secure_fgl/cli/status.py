@@ -1,0 +1,68 @@
+"""``secure-fgl status``: how far a run between organisations is, seen from one party's folder."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from secure_fgl.cli._shared.verb import verb
+
+
+class Shown(StrEnum):
+    """For people, for machines, or for a collector of Prometheus' text files."""
+
+    table = "table"
+    json = "json"
+    prometheus = "prometheus"
+
+
+@verb
+def status(
+    party: Annotated[Path, typer.Argument(metavar="PARTY", help="The party's folder.")],
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Print it again as it changes, until the run ends.")
+    ] = False,
+    format: Annotated[
+        Shown, typer.Option("--format", help="For people, machines, or Prometheus.")
+    ] = Shown.table,
+) -> int:
+    """Say how far a run is: round, exchange, who is awaited and away, bytes, budget, the job.
+
+    It reads what the party's process notes in its folder, and asks nobody. Nothing
+    of data, scores or keys is in it: only what the network and the plan say.
+    """
+    from secure_fgl.transports.nvflare.sessions.shown import facts_of
+    from secure_fgl.transports.nvflare.sessions.status import State
+
+    shown = None
+    while True:
+        now = time.time()
+        facts = facts_of(party, now)
+        over = facts["state"] in (State.OVER, State.REFUSED)
+        moved = facts["at"], facts["process"], facts["job"], now // _AT_LEAST
+        if moved != shown:
+            _print(facts, format)
+            shown = moved
+        if over or not watch:
+            return 0
+        time.sleep(_SECONDS)
+
+
+_SECONDS = 1.0
+_AT_LEAST = 10.0  # seconds; how long somebody is awaited changes without an event
+
+
+def _print(facts: dict[str, object], format: Shown) -> None:
+    from secure_fgl.cli._shared.output import print_json, print_pairs
+    from secure_fgl.transports.nvflare.sessions.shown import pairs_of, prometheus
+
+    if format is Shown.json:
+        print_json(facts)
+    elif format is Shown.prometheus:
+        typer.echo(prometheus(facts), nl=False)
+    else:
+        print_pairs(pairs_of(facts), wrap=False)

@@ -1,0 +1,275 @@
+"""A run between organisations, rehearsed on one machine with real processes.
+
+Each party gets a folder and keys of its own, all sign one charter, server and sites run as
+processes over mutual TLS, the office conducts, every party hands its side over, and the sides are
+gathered into one run folder: the steps of docs/pilot.md, played by one program. Whoever runs it
+holds everybody's keys, so it shows that a run works and says nothing about who could read what;
+the charter calls every organisation "Rehearsal of …", and so does the report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from audits.evidence.steps import Case, run_checks
+from audits.evidence.verify import CHECKS
+from protocols.disclosures.match.run import shared_key
+from protocols.disclosures.names import Disclosure
+from protocols.plan.parties import roles_of
+from protocols.plan.plan import Plan
+from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.roles import Role
+from protocols.wire.roster import AGGREGATOR_NAME
+from secure_fgl.config import OWN, Config
+from secure_fgl.data.own import OwnSpec
+from secure_fgl.errors import UsageError
+from secure_fgl.plugins.in_use import Plugins
+from secure_fgl.run.simulation import Progress
+from secure_fgl.store.files import Folder
+from secure_fgl.store.finished_run import FORMATS, Run
+from secure_fgl.store.run_folder import RunFolder
+from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
+from secure_fgl.store.sides.site_log import NAME as LOG
+from secure_fgl.transports.nvflare import joining, kits
+from secure_fgl.transports.nvflare.charter import Charter
+from secure_fgl.transports.nvflare.facts import Facts
+from secure_fgl.transports.nvflare.office.conducting import Ending, Settings, see_through
+from secure_fgl.transports.nvflare.office.surroundings import budgets_at, ending_as_one
+from secure_fgl.transports.nvflare.party import PartyKit, new_identity, new_tag_key
+from secure_fgl.transports.nvflare.sessions.status import State, read_status
+
+__all__ = ["rehearse"]
+
+
+class Rehearsed(Protocol):
+    """What is needed of a `secure_fgl.federation.Federation`."""
+
+    policy: PrivacyPolicy
+    plugins: Plugins
+
+    @property
+    def config(self) -> Config:
+        """The configuration."""
+
+    def own_spec(self) -> OwnSpec | None:
+        """Return what sites agreed on about tables of their own."""
+
+
+_PATIENCE = 180.0  # seconds for server and sites to come up on one machine
+_LONGEST = 1 << 20  # bytes of a log that are looked at
+
+
+def rehearse(
+    federation: Rehearsed,
+    plan: Plan,
+    out: Path,
+    progress: Progress | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+    *,
+    simulated: bool = False,
+) -> Run:
+    """Play the whole of a run between organisations on this machine; return the gathered run.
+
+    No process is left when this returns or raises. What each party kept lies beside the run
+    folder, in ``OUT.parties``, also where something went wrong.
+
+    Args:
+        federation: what is run.
+        plan: of it.
+        out: the run folder to make.
+        progress: called after each round with what was scored in it.
+        tell: called with a line for people at each step.
+        simulated: whether something is asked for that only a simulation has.
+
+    Raises:
+        UsageError: the configuration is one of a simulation alone, or a party stopped; it is
+            named, with what its own log says.
+    """
+    _check(federation, simulated)
+    RunFolder(out)  # refuses what is there
+    work = Path(f"{out}.parties").resolve()  # the engine starts its processes elsewhere
+    stage = _Stage(federation, plan, work, _folders(federation, plan, work))
+    with ending_as_one(work), budgets_at(federation.config.budget.store):
+        charter = stage.agree()
+        tell(f"{len(stage.folders)} parties signed the charter of run {charter.run[:8]}.")
+        made = kits.provision(
+            work / "kits",
+            [name for name in stage.folders if name != AGGREGATOR_NAME],
+            port=kits.free_port(),
+        )
+        by_site = {charter.sites[name]: folder for name, folder in stage.folders.items()}
+        root = federation.config.data.root
+        data_root = Path(root).expanduser().resolve() if root is not None else None
+        with kits.federation(made, by_site, data_root=data_root) as processes:
+            office = stage.folders[AGGREGATOR_NAME]
+            watch = _Watching(stage.folders, processes, made, progress, plan.rounds)
+            settings = Settings(patience=_PATIENCE, tell=tell, look=watch)
+            ending, why = see_through(PartyKit.load(office), made.admin, settings)
+            watch()
+    if ending is not Ending.OVER:
+        raise UsageError(
+            f"The rehearsal is {ending}: {why}.",
+            why=_said(stage.folders) or f"no party's {LOG} says why",
+            fix=f"look into {work}",
+        )
+    return _gathered(stage.folders, work, out)
+
+
+def _check(federation: Rehearsed, simulated: bool) -> None:
+    """Raise UsageError for what only a simulation can have."""
+    config = federation.config
+    if simulated or config.faults.drop:
+        raise UsageError(
+            "A rehearsal cannot be resumed or profiled, and takes neither faults.drop, approvals "
+            "nor data that are given in memory.",
+            why="its parties run in processes of their own, sign a charter, and read data by name",
+            fix="leave it out, or --set transport.name=memory",
+        )
+    if config.data.name == OWN and not config.data.partition.names:
+        raise UsageError(
+            "Sites that run apart find their own folder by their own name.",
+            why="the configuration only says how many clients there are",
+            fix="name them, as their folders are called: data.partition.names",
+        )
+
+
+def _folders(federation: Rehearsed, plan: Plan, work: Path) -> dict[str, Path]:
+    return {name: work / "parties" / name for name in roles_of(plan, federation.policy)}
+
+
+@dataclass
+class _Stage:
+    """Everybody's folder, before anything runs."""
+
+    federation: Rehearsed
+    plan: Plan
+    work: Path
+    folders: Mapping[str, Path]
+
+    def agree(self) -> Charter:
+        """Make identities and a charter, and let everybody sign and keep it."""
+        try:
+            self.work.mkdir(mode=0o700, parents=True)
+        except OSError as error:
+            raise UsageError(
+                f"{self.work} cannot be made ({error.strerror}).",
+                why="it is there from another rehearsal, or its folder is not writable",
+                fix="choose another --out, or remove it",
+            ) from error
+        roles = roles_of(self.plan, self.federation.policy)
+        organisations = {name: f"Rehearsal of {name}" for name in roles}
+        announced = []
+        for name, role in roles.items():
+            facts = Facts(new_identity(self.folders[name], name, role), organisations[name])
+            (self.folders[name] / f"{name}.facts.json").write_bytes(facts.encode())
+            announced.append(facts.party)
+        charter = Charter.draw_up(
+            announced,
+            {name: kits.SERVER if name == AGGREGATOR_NAME else name for name in roles},
+            plan=self.plan,
+            policy=self.federation.policy,
+            config=self.federation.config,
+            organisations=organisations,
+            spec=self.federation.own_spec(),
+        )
+        for folder in self.folders.values():
+            charter = joining.sign(folder, charter)
+        self._bring(roles)
+        for folder in self.folders.values():
+            joining.keep(folder, charter)
+        return charter
+
+    def _bring(self, roles: Mapping[str, Role]) -> None:
+        """Give parties what operators bring by hand: plug-ins, and the key of item tags."""
+        for file in self.federation.plugins.files:
+            for folder in self.folders.values():
+                (folder / "plugins").mkdir(mode=0o700, exist_ok=True)
+                shutil.copyfile(file, folder / "plugins" / file.name)
+        if shared_key(self.federation.policy.rules.get(Disclosure.MATCH, ())):
+            first, *others = [self.folders[n] for n, role in roles.items() if role is Role.CLIENT]
+            key = new_tag_key(first)
+            for folder in others:
+                shutil.copy2(key, folder / key.name)
+
+
+@dataclass
+class _Watching:
+    """Looks at all parties while the job runs: who stopped, and which rounds are scored."""
+
+    folders: Mapping[str, Path]
+    processes: kits.Processes
+    made: kits.Kits
+    progress: Progress | None
+    rounds: int
+    told: int = 0
+
+    def __call__(self) -> None:
+        """Raise UsageError that names a party that stopped; report new rounds."""
+        for name, folder in self.folders.items():
+            if _state(folder) == State.STOPPED:
+                raise UsageError(
+                    f"{name} stopped: {_last_line(folder)}",
+                    why="the rehearsal ends with the first party that stops",
+                    fix=f"see {folder / LOG}",
+                )
+        for site, process in self.processes.running.items():
+            if process.poll() is not None:
+                kit = self.made.sites.get(site, self.made.server)
+                raise UsageError(
+                    f"The engine's process of {site} ended with code {process.returncode}.",
+                    fix=f"see {kit / 'process.log'}",
+                )
+        if self.progress is None:
+            return
+        scored = Folder(self.folders[AGGREGATOR_NAME]).read("run/metrics.jsonl").splitlines()
+        for line in scored[self.told :]:
+            metrics = json.loads(line)
+            self.progress(int(metrics.pop("round")), self.rounds, metrics)
+            self.told += 1
+
+
+def _gathered(folders: Mapping[str, Path], work: Path, out: Path) -> Run:
+    """Let everybody hand over, put the sides together, and judge the whole."""
+    office = Folder(folders[AGGREGATOR_NAME] / "run")
+    (work / "hand-overs").mkdir(mode=0o700)
+    handed = [
+        write_hand_over(folder, work / "hand-overs" / f"{name}.zip")[0]
+        for name, folder in folders.items()
+    ]
+    gather_files(handed, out)
+    folder = RunFolder(out, again=True)
+    for name in office.names("checkpoints", ".npz"):  # the shared model, for whoever rehearses
+        Folder(out).write(f"checkpoints/{name}", office.read(f"checkpoints/{name}"))
+    result: dict[str, Any] = json.loads(office.read("result.json"))
+    folder.document("result.json", {**result, "run_dir": str(folder.path)})
+    run = Run(out)
+    judged = Case(run.view())
+    verdict = run_checks(judged, CHECKS).verdict
+    folder.document("result.json", {**result, "run_dir": str(folder.path), "verdict": verdict})
+    run.report(FORMATS, after=judged)
+    return run
+
+
+def _said(folders: Mapping[str, Path]) -> str:
+    """Return the last line of every party's log, by name."""
+    lines = {name: _last_line(folder) for name, folder in folders.items()}
+    return "; ".join(f"{name}: {line}" for name, line in lines.items() if line)
+
+
+def _state(folder: Path) -> str:
+    with contextlib.suppress(UsageError):  # none yet
+        return read_status(folder).state
+    return State.OPENING
+
+
+def _last_line(folder: Path) -> str:
+    """Return what a party's log says last, on one line: an entry's other lines are indented."""
+    lines = Folder(folder).read(LOG, _LONGEST).decode("utf-8", "replace").splitlines()
+    first = max((n for n, line in enumerate(lines) if not line.startswith(" ")), default=0)
+    return " ".join(line.strip() for line in lines[first:]).partition(" ")[2]

@@ -1,0 +1,51 @@
+"""What a rehearsal needs of its own process: signals that end all of it, a variable for sites."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from secure_fgl.store.budgets import VARIABLE as BUDGETS
+
+__all__ = ["budgets_at", "ending_as_one"]
+
+
+@contextlib.contextmanager
+def ending_as_one(work: Path) -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end a rehearsal as Ctrl-C does, with nobody left behind."""
+
+    def stop(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGTERM, signal.SIGHUP) if main else ()
+    before = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"Every process was ended; what each party kept is in {work}"
+        ) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def budgets_at(store: str | None) -> Iterator[None]:
+    """Let the sites' processes keep budgets where the configuration says."""
+    before = os.environ.get(BUDGETS)
+    if store is not None:
+        os.environ[BUDGETS] = str(Path(store).expanduser().resolve())
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(BUDGETS, None)
+        else:
+            os.environ[BUDGETS] = before

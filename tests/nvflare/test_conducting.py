@@ -1,0 +1,250 @@
+"""How the office sees a run through, with an engine that does what a test says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
+
+from nvflare.fuel.flare_api.api_spec import JobNotFound, NoConnection
+
+from protocols.errors import Refused
+from secure_fgl.errors import UsageError
+from secure_fgl.transports.nvflare.job import JobConsole, write_job
+from secure_fgl.transports.nvflare.office import conducting
+from secure_fgl.transports.nvflare.office.conducting import (
+    Ending,
+    Office,
+    Settings,
+    see_through,
+)
+from secure_fgl.transports.nvflare.office.job_note import JobNote
+from secure_fgl.transports.nvflare.party import PartyKit
+from secure_fgl.transports.nvflare.sessions.status import StatusFile
+from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
+
+DONE, BROKEN = "FINISHED:COMPLETED", "FINISHED:EXECUTION_EXCEPTION"
+
+
+@dataclass
+class Engine:
+    """Jobs by what they say one after the other; a function acts, and says the word."""
+
+    kit: PartyKit
+    jobs: list[Sequence[Any]]
+    sites: set[str]
+    handed: list[dict[str, Any]] = field(default_factory=list)
+    aborted: list[str] = field(default_factory=list)
+    opened: int = 0
+
+    def console(self, office: Office, **_: Any) -> Engine:
+        self.opened += 1
+        self.words = getattr(self, "words", iter(()))
+        return self
+
+    def there(self) -> set[str]:
+        return self.sites
+
+    def submit(self, folder: Path) -> str:
+        self.handed.append(json.loads((folder / "meta.json").read_text()))
+        self.words = iter(self.jobs[len(self.handed) - 1])
+        return f"job-{len(self.handed)}"
+
+    def status(self, job: str) -> str:
+        word = next(self.words)
+        if callable(word):
+            word = word()
+        if isinstance(word, Exception):
+            raise word
+        return str(word)
+
+    def abort(self, job: str) -> None:
+        self.aborted.append(job)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def parties(tmp_path_factory: pytest.TempPathFactory) -> Parties:
+    return assemble(banks(), tmp_path_factory.mktemp("parties"))
+
+
+@pytest.fixture
+def office(parties: Parties, monkeypatch: pytest.MonkeyPatch) -> PartyKit:
+    """The aggregator's kit, as before its run."""
+    kit = parties.kit(SERVER_SITE)
+    for name in ("status.json", "job.json", "site.log", "run/roster.json", "run/result.json"):
+        (kit.folder / name).unlink(missing_ok=True)
+    monkeypatch.setattr(conducting, "LOOK_SECONDS", 0.0)
+    return kit
+
+
+def conducted(
+    kit: PartyKit, jobs: list[Sequence[Any]], patch: pytest.MonkeyPatch, **more: Any
+) -> tuple[Engine, tuple[Ending, str], list[str]]:
+    sites = {site for name, site in kit.charter.sites.items() if name != "aggregator"}
+    engine, told = Engine(kit, jobs, more.pop("there", sites)), list[str]()
+    patch.setattr(conducting, "JobConsole", engine.console)
+    settings = Settings(**{"patience": 5.0, "tell": told.append, **more})
+    return engine, see_through(kit, Path("kit"), settings), told
+
+
+def goes_on(kit: PartyKit, round: int) -> Callable[[], str]:
+    """The run gets on by a round, and its job breaks off."""
+
+    def act() -> str:
+        status = StatusFile.of(kit)
+        status.status.round = round
+        status.heard("nobody")
+        (kit.run_folder).mkdir(exist_ok=True)
+        (kit.run_folder / "roster.json").write_text("{}")
+        return BROKEN
+
+    return act
+
+
+def finishes(kit: PartyKit, word: str) -> Callable[[], str]:
+    def act() -> str:
+        kit.run_folder.mkdir(exist_ok=True)
+        (kit.run_folder / "result.json").write_text("{}")
+        return word
+
+    return act
+
+
+def test_a_job_that_broke_off_is_handed_in_again(
+    office: PartyKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [
+        ["SUBMITTED", "RUNNING", goes_on(office, 1)],
+        ["RUNNING", goes_on(office, 2)],
+        ["RUNNING", BROKEN],
+        ["RUNNING", BROKEN],
+        ["RUNNING", goes_on(office, 3)],
+        ["RUNNING", finishes(office, DONE)],
+    ]
+    engine, (ending, _), told = conducted(office, jobs, monkeypatch)
+    assert ending is Ending.OVER and len(engine.handed) == len(jobs) and not engine.aborted
+    assert sum("handed in again" in line for line in told) == len(jobs) - 1
+    note = JobNote.read(office.folder, office.charter.run)
+    assert (note.handed_in, note.word, note.outcome) == (6, DONE, "over")
+    again, (ending, _), _ = conducted(office, [], monkeypatch)  # nothing is asked any more
+    assert ending is Ending.OVER and not again.handed and not again.opened
+
+
+@pytest.mark.parametrize("word", [BROKEN, DONE])
+def test_three_jobs_that_got_nowhere_are_hopeless(
+    word: str, office: PartyKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever NVFlare calls their end: whether the run is over is in the party's own folder."""
+    jobs = [["RUNNING", word]] * 9
+    engine, (ending, why), _ = conducted(office, jobs, monkeypatch)
+    assert ending is Ending.HOPELESS and len(engine.handed) == 3 and "site.log" in why
+    engine, (ending, _), _ = conducted(office, jobs, monkeypatch, resume=True)
+    assert ending is Ending.HOPELESS and len(engine.handed) == 3  # one may try again
+
+
+def test_a_refusal_ends_it_and_is_told(office: PartyKit, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses() -> str:
+        status = StatusFile.of(office)
+        with pytest.raises(Refused), status.noting():
+            raise Refused("client-2", "plan")
+        return BROKEN
+
+    engine, found, _ = conducted(office, [["RUNNING", refuses]], monkeypatch)
+    assert found == (Ending.REFUSED, "client-2: plan") and len(engine.handed) == 1
+
+
+def test_a_job_that_outlives_its_run_is_ended(
+    office: PartyKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A site that never comes back keeps NVFlare's job; the server's slot is wanted."""
+    monkeypatch.setattr(conducting, "GRACE_SECONDS", 0.0)
+    jobs = [["RUNNING", finishes(office, "RUNNING"), "RUNNING", "RUNNING", "FINISHED:ABORTED"]]
+    engine, (ending, _), _ = conducted(office, jobs, monkeypatch)
+    assert ending is Ending.OVER and engine.aborted == ["job-1"] and len(engine.handed) == 1
+
+
+def test_one_more_job_tells_the_sites_of_an_end_that_they_did_not_hear(
+    office: PartyKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [["RUNNING", finishes(office, BROKEN)], ["RUNNING", BROKEN]]
+    engine, (ending, _), _ = conducted(office, jobs, monkeypatch)
+    assert ending is Ending.OVER and len(engine.handed) == 2  # and no third
+
+
+@pytest.mark.parametrize("lost", [NoConnection("away"), JobNotFound("gone")])
+def test_a_server_that_is_away_or_forgot_the_job_is_asked_again(
+    lost: Exception, office: PartyKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes = goes_on(office, 1)
+    first = ["RUNNING", lost, goes] if isinstance(lost, NoConnection) else ["RUNNING", lost]
+    jobs = [first, ["RUNNING", finishes(office, DONE)]]
+    engine, (ending, _), _ = conducted(office, jobs, monkeypatch)
+    assert ending is Ending.OVER and len(engine.handed) == 2
+    assert engine.opened == (2 if isinstance(lost, NoConnection) else 1)
+
+
+def test_resume_watches_the_job_that_runs(
+    office: PartyKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted() -> str:
+        goes_on(office, 1)()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        conducted(office, [["RUNNING", interrupted]], monkeypatch)
+    with pytest.raises(UsageError, match="has begun already"):
+        conducted(office, [], monkeypatch)
+    words = iter(["RUNNING", finishes(office, DONE)])
+    monkeypatch.setattr(Engine, "words", words, raising=False)
+    engine, (ending, _), _ = conducted(office, [], monkeypatch, resume=True)
+    assert ending is Ending.OVER and engine.handed == []
+
+
+def test_a_run_waits_for_all_and_goes_on_with_enough(
+    office: PartyKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At first everybody; once it has begun, the policy's smallest cohort and all other roles."""
+    needed = Office.of(office.charter, Path("kit"))
+    assert needed.mandatory == [] and needed.least == office.charter.policy.smallest_cohort
+    there = set(needed.sites) - {"site-2"}
+    jobs = [["RUNNING", finishes(office, DONE)]]
+    with pytest.raises(UsageError, match="site-2"):
+        conducted(office, jobs, monkeypatch, there=there, patience=0.05, deadline=0.01)
+    goes_on(office, 1)()
+    few = set(sorted(needed.sites)[: needed.least - 1])
+    with pytest.raises(UsageError, match="did not come up"):
+        conducted(office, jobs, monkeypatch, there=few, resume=True, patience=0.05, deadline=0.01)
+    engine, (ending, _), told = conducted(
+        office, jobs, monkeypatch, there=there, resume=True, deadline=0.01
+    )
+    assert ending is Ending.OVER and "Going on without site-2." in told
+    assert engine.handed[0]["min_clients"] == needed.least
+    assert engine.handed[0]["mandatory_clients"] == []
+
+
+def test_who_opens_totals_is_mandatory(tmp_path: Path) -> None:
+    parties = assemble(banks(policy="he"), tmp_path / "parties")
+    needed = Office.of(parties.charter, tmp_path)
+    authority = parties.charter.sites["key-authority"]
+    assert needed.mandatory == [authority]
+    assert not needed.enough(set(needed.sites) - {authority})
+    assert needed.enough(set(needed.sites) - {parties.charter.sites["client-1"]})
+    sites = list(needed.sites)
+    made = write_job(tmp_path / "job", sites, mandatory=list(needed.mandatory), least=needed.least)
+    meta = json.loads((made / "meta.json").read_text())
+    assert meta["mandatory_clients"] == [authority]
+    assert meta["min_clients"] == needed.least < len(sites)
+
+
+def test_what_is_no_administrator_s_kit_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="administrator's kit"):
+        JobConsole(Office(tmp_path, [], [], 0))
