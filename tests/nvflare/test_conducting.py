@@ -239,7 +239,7 @@ def test_who_opens_totals_is_mandatory(tmp_path: Path) -> None:
     assert not needed.enough(set(needed.sites) - {authority})
     assert needed.enough(set(needed.sites) - {parties.charter.sites["client-1"]})
     sites = list(needed.sites)
-    made = write_job(tmp_path / "job", sites, mandatory=list(needed.mandatory), least=needed.least)
+    made = write_job(tmp_path / "job", sites, charter=parties.charter)
     meta = json.loads((made / "meta.json").read_text())
     assert meta["mandatory_clients"] == [authority]
     assert meta["min_clients"] == needed.least < len(sites)
