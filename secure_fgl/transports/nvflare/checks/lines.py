@@ -50,7 +50,7 @@ class Subject:
 
     @cached_property
     def charter(self) -> Charter:
-        """The charter as it lies there; raises NotChecked where there is none."""
+        """The charter as it lies there; raises UsageError, or EvidenceError for what is none."""
         found = kept_charter(self.party)
         if found is None:
             raise UsageError(
@@ -110,9 +110,8 @@ def look(name: str, check: Check, subject: Subject) -> Line:
     except NotChecked as missing:
         return Line(name, Status.NOT_CHECKED, str(missing))
     except SecureFglError as error:
-        said = (
-            error.what if not error.why else f"{error.what} {error.why[:1].upper()}{error.why[1:]}."
-        )
+        why = f" {error.why[:1].upper()}{error.why[1:].rstrip('.')}." if error.why else ""
+        said = f"{error.what}{why}"
         return Line(name, Status.FAIL, said, error.fix, error)
     except CryptoError as error:
         what, _, todo = error.diagnostics()
