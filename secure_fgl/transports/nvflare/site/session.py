@@ -119,7 +119,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     for number in (signal.SIGINT, signal.SIGTERM):  # they are the supervisor's to take
         signal.signal(number, signal.SIG_IGN)
-    control = Control(socket.socket(fileno=os.dup(0)))
+    supervisor = socket.socket(fileno=os.dup(0))
+    control = Control(supervisor, stopped=lambda: was_stopped(given.party))
     try:
         return run(PartyKit.load(given.party), given.socket, frozenset(given.users), control)
     except Exception as error:
