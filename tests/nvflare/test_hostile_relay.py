@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -66,3 +65,25 @@ def test_a_stopped_aggregator_sends_nothing_more_to_a_relay_that_answers_at_once
         carrier.hang_up()
         thread.join(10)
     assert came == ([[b"one"]] if stop else [[b"one"], [b"two"]])
+
+
+def test_a_folder_that_is_swapped_after_it_was_checked_gets_no_socket(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may rename the folder puts an open one in its place, with a link as the socket."""
+    channel.listen(place).close()  # what an earlier process left
+    victim, aside = place.parent.parent / "identity.json", place.parent.parent / "aside"
+    victim.write_text("mine")
+    is_socket = channel.stat.S_ISSOCK
+
+    def swapped(mode: int) -> bool:
+        place.parent.rename(aside)
+        place.parent.mkdir(mode=0o777)
+        place.symlink_to(victim)
+        return is_socket(mode)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(channel.stat, "S_ISSOCK", swapped)
+        with channel.listen(place):
+            assert is_socket((aside / "socket").lstat().st_mode)
+    assert place.is_symlink() and not is_socket(place.lstat().st_mode)
