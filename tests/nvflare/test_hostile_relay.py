@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import struct
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +19,7 @@ from secure_fgl.transports.nvflare.site import channel
 from secure_fgl.transports.nvflare.site.codes import JOB, Code
 from secure_fgl.transports.nvflare.site.conducting import RelayCarrier
 from secure_fgl.transports.nvflare.site.control import Control
+from secure_fgl.transports.nvflare.site.session import serve
 
 ME = frozenset({os.geteuid()})
 
@@ -87,3 +92,35 @@ def test_a_folder_that_is_swapped_after_it_was_checked_gets_no_socket(
         with channel.listen(place):
             assert is_socket((aside / "socket").lstat().st_mode)
     assert place.is_symlink() and not is_socket(place.lstat().st_mode)
+
+
+@pytest.mark.parametrize("stop", [True, False])
+def test_a_relay_that_sends_byte_by_byte_does_not_keep_a_site_from_stopping(
+    stop: bool, place: Path, supervised: tuple[socket.socket, Control]
+) -> None:
+    supervisor, control = supervised
+    answerer: Any = SimpleNamespace(over=False, broken=False, answer=None)
+    told = threading.Event()
+
+    def relay() -> None:
+        with channel.connect(place, seconds=10.0) as connection, contextlib.suppress(OSError):
+            connection.sendall(struct.pack(">I", 1 << 16))
+            for _ in range(60):
+                connection.sendall(b" ")
+                told.set()
+                time.sleep(0.05)
+
+    with channel.listen(place) as listener:
+        dripping = threading.Thread(target=relay)
+        dripping.start()
+        serving = threading.Thread(target=serve, args=(answerer, listener, ME, control))
+        serving.start()
+        assert told.wait(10)
+        if stop:
+            supervisor.shutdown(socket.SHUT_WR)
+        serving.join(1.5)
+        ended = not serving.is_alive()
+        dripping.join(10)
+        supervisor.shutdown(socket.SHUT_WR)
+        serving.join(10)
+    assert ended == stop

@@ -200,18 +200,18 @@ def receive(
         TimeoutError: it did not come in time.
     """
     _await(connection, stopped, seconds)
-    (size,) = struct.unpack(">I", _exactly(connection, 4))
+    (size,) = struct.unpack(">I", _exactly(connection, 4, stopped))
     try:
         if size > _HEAD_LIMIT:
             raise ValueError
-        head = json.loads(_exactly(connection, size))
+        head = json.loads(_exactly(connection, size, stopped))
         sizes = head.pop("sizes")
         if not isinstance(sizes, list) or len(sizes) > _MOST or not all(map(_is_size, sizes)):
             raise ValueError
         if sum(sizes) > _LIMIT:
             raise ValueError
-        return head, [_exactly(connection, size) for size in sizes]
-    except (AttributeError, KeyError, TimeoutError, TypeError, ValueError) as error:
+        return head, [_exactly(connection, size, stopped) for size in sizes]
+    except (AttributeError, KeyError, RecursionError, TimeoutError, TypeError, ValueError) as error:
         raise Broken from error
 
 
@@ -228,9 +228,13 @@ def _await(connection: socket.socket, stopped: Callable[[], bool], seconds: floa
             raise TimeoutError
 
 
-def _exactly(connection: socket.socket, size: int) -> bytes:
+def _exactly(
+    connection: socket.socket, size: int, stopped: Callable[[], bool] = lambda: False
+) -> bytes:
     found = bytearray()
     while len(found) < size:
+        if stopped():  # who sends byte by byte keeps nobody from ending
+            raise Stopped
         try:
             piece = connection.recv(min(_PIECE, size - len(found)))
         except TimeoutError:
