@@ -19,6 +19,7 @@ from pathlib import Path
 from protocols.errors import Refused
 from protocols.wire.roles import Role
 from secure_fgl.cli._shared.verb import exit_code, explain
+from secure_fgl.store.state_store import StateStores
 from secure_fgl.transports.nvflare.party import PartyKit
 from secure_fgl.transports.nvflare.party_process import PartyProcess, open_process
 from secure_fgl.transports.nvflare.site import channel
@@ -66,6 +67,8 @@ def run(kit: PartyKit, place: Path, users: frozenset[int], control: Control) -> 
     """
     conducts = kit.me.party.role is Role.AGGREGATOR
     done = conducts and (kit.run_folder / "result.json").is_file()
+    if done:  # killed just then: no key of its kept state stays (O9)
+        StateStores(kit.charter.run, kit.run_folder, kit.keys).tidy()
     process = None if done else open_process(kit)
     if process is not None and not process.session.ended:
         # A head that was signed at a stop does not cover what comes now.
