@@ -138,6 +138,7 @@ def frame(head: bytes, rest: bytes = b"") -> bytes:
         struct.pack(">I", (1 << 20) + 1),
         frame(b"[]"),
         frame(b"{"),
+        frame(b"[" * 100_000),
         frame(b"\xff"),
         frame(b"{}"),
         frame(b'{"sizes": 3}'),

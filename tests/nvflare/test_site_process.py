@@ -149,6 +149,10 @@ def test_a_site_is_killed_stopped_and_goes_on(made: Parties, site: Site) -> None
     assert ask(call) == (ReturnCode.OK, first)  # the very answer: it was taken up again
     assert not head.exists()
 
+    os.kill(supervisor.pid, signal.SIGSTOP)  # it hangs: the operator's word holds all the same
+    assert invoke("site", "stop", str(site.folder), "--patience", "0").exit_code == 2
+    assert ask(call)[1] == []
+    os.kill(supervisor.pid, signal.SIGCONT)
     assert invoke("site", "stop", str(site.folder)).exit_code == 0
     assert supervisor.wait(30) == 0
     assert ask(call) == (ReturnCode.EARLY_TERMINATION, [])

@@ -24,8 +24,8 @@ class Answerer:
 
     Attributes:
         over: the aggregator said that the run is over, and the ledger is closed.
-        broken: what is kept could not be written; only a new process, which takes the kept state up
-            again, can go on.
+        broken: what is kept could not be written, or the session could not end; only a new process,
+            which takes the kept state up again, can go on.
     """
 
     def __init__(self, process: PartyProcess) -> None:
@@ -42,7 +42,8 @@ class Answerer:
             note(kit.folder, "a task was not accepted", error)
             return Heard(Code.UNREADABLE)
         except Exception as error:  # whatever it is, its text stays here
-            self.broken = isinstance(error, LedgerError | OSError | MemoryError)
+            # A session that began to end has closed its files, and let go of the party's lock.
+            self.broken = name == END or isinstance(error, LedgerError | OSError | MemoryError)
             note(kit.folder, "a task was not answered", error)
             return Heard(Code.FAILED)
 

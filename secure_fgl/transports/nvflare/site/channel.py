@@ -98,26 +98,26 @@ def listen(path: Path, *, shared: bool = False) -> socket.socket:
         PermissionError: others can reach the folder in which it would lie, or write there.
         OSError: it cannot be made.
     """
-    folder = path.parent.stat()
-    if folder.st_mode & (0o027 if shared else 0o077) or folder.st_uid != os.geteuid():
-        raise PermissionError(f"{path.parent} is open to others")
-    with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise PermissionError(f"{path} is no socket")
-        path.unlink()
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    try:
-        mode = 0o660 if shared else 0o600
-        os.fchmod(made.fileno(), mode)  # before it has a name: at no time is it open to more
-        with _below(path) as name:
+    with _below(path) as name:  # what is checked and what is used is one folder, whoever renames it
+        folder, place = os.stat(os.path.dirname(name)), Path(name)
+        if folder.st_mode & (0o027 if shared else 0o077) or folder.st_uid != os.geteuid():
+            raise PermissionError(f"{path.parent} is open to others")
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISSOCK(place.lstat().st_mode):
+                raise PermissionError(f"{path} is no socket")
+            place.unlink()
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            mode = 0o660 if shared else 0o600
+            os.fchmod(made.fileno(), mode)  # before it has a name: at no time is it open to more
             made.bind(name)
-        os.chmod(path, mode)
-        if shared:
-            os.chown(path, -1, folder.st_gid)
-        made.listen(8)
-    except BaseException:
-        made.close()
-        raise
+            os.chmod(place, mode)
+            if shared:
+                os.chown(place, -1, folder.st_gid)
+            made.listen(8)
+        except BaseException:
+            made.close()
+            raise
     return made
 
 
@@ -200,18 +200,18 @@ def receive(
         TimeoutError: it did not come in time.
     """
     _await(connection, stopped, seconds)
-    (size,) = struct.unpack(">I", _exactly(connection, 4))
+    (size,) = struct.unpack(">I", _exactly(connection, 4, stopped))
     try:
         if size > _HEAD_LIMIT:
             raise ValueError
-        head = json.loads(_exactly(connection, size))
+        head = json.loads(_exactly(connection, size, stopped))
         sizes = head.pop("sizes")
         if not isinstance(sizes, list) or len(sizes) > _MOST or not all(map(_is_size, sizes)):
             raise ValueError
         if sum(sizes) > _LIMIT:
             raise ValueError
-        return head, [_exactly(connection, size) for size in sizes]
-    except (AttributeError, KeyError, TimeoutError, TypeError, ValueError) as error:
+        return head, [_exactly(connection, size, stopped) for size in sizes]
+    except (AttributeError, KeyError, RecursionError, TimeoutError, TypeError, ValueError) as error:
         raise Broken from error
 
 
@@ -228,9 +228,13 @@ def _await(connection: socket.socket, stopped: Callable[[], bool], seconds: floa
             raise TimeoutError
 
 
-def _exactly(connection: socket.socket, size: int) -> bytes:
+def _exactly(
+    connection: socket.socket, size: int, stopped: Callable[[], bool] = lambda: False
+) -> bytes:
     found = bytearray()
     while len(found) < size:
+        if stopped():  # who sends byte by byte keeps nobody from ending
+            raise Stopped
         try:
             piece = connection.recv(min(_PIECE, size - len(found)))
         except TimeoutError:

@@ -62,6 +62,8 @@ class RelayCarrier:
         head = {"do": CARRY, "task": name, "sites": sites, "seconds": seconds}
         blobs = [blob for data in bundles.values() for blob in data]
         while True:
+            if self._control.ends():  # a relay that answers at once would never be asked to wait
+                raise channel.Stopped
             relay = self._relay or self._called()
             try:
                 channel.send(relay, {**head, "unhurried": sorted(unhurried)}, blobs)

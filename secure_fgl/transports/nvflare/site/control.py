@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+from collections.abc import Callable
 
 __all__ = ["UP", "Control"]
 
@@ -17,10 +18,13 @@ class Control:
 
     Args:
         channel: one end of a pair of sockets; the supervisor holds the other.
+        stopped: tells whether the site was stopped, also where the supervisor hangs.
     """
 
-    def __init__(self, channel: socket.socket) -> None:
-        self._channel = channel
+    def __init__(
+        self, channel: socket.socket, *, stopped: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._channel, self._stopped = channel, stopped
 
     def wait(self, listener: socket.socket) -> None:
         """Wait until somebody calls, or this process is to end."""
@@ -32,5 +36,5 @@ class Control:
             self._channel.sendall(UP)
 
     def ends(self) -> bool:
-        """Tell whether the supervisor hung up, or is gone: both end this process."""
-        return bool(select.select([self._channel], [], [], 0)[0])
+        """Tell whether the supervisor hung up, is gone, or the site was stopped."""
+        return bool(select.select([self._channel], [], [], 0)[0]) or self._stopped()

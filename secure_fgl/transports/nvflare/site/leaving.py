@@ -50,9 +50,8 @@ def sign_off(process: PartyProcess) -> None:
     """
     with process.files:
         _floors.check()
-        if not process.session.ended:
-            process.session.ledger.commit()
-            process.sign_head()
+        process.session.ledger.commit()
+        process.sign_head()
 
 
 def stop(folder: str | Path, *, seconds: float) -> None:
@@ -85,6 +84,8 @@ def stop(folder: str | Path, *, seconds: float) -> None:
     from secure_fgl.transports.nvflare.party import PartyKit
     from secure_fgl.transports.nvflare.party_process import open_process
 
+    if not was_stopped(place):  # a start --again that began meanwhile took it back
+        replace(place / _NOTE, f"{clock()}\n".encode())
     (place / SOCKET).unlink(missing_ok=True)  # of a process that was killed: it left, too
     begun = (place / "run" / "roster.json").is_file()
     if begun and not any((place / "run" / "heads").glob("*.checkpoint")):  # it was killed

@@ -21,6 +21,7 @@ from protocols.wire.roles import Role
 from secure_fgl.cli._shared.verb import exit_code
 from secure_fgl.reasons import explain
 from secure_fgl.store.sides.site_log import note
+from secure_fgl.store.state_store import StateStores
 from secure_fgl.transports.nvflare.party import PartyKit
 from secure_fgl.transports.nvflare.party_process import PartyProcess, open_process
 from secure_fgl.transports.nvflare.site import channel
@@ -67,6 +68,8 @@ def run(kit: PartyKit, place: Path, users: frozenset[int], control: Control) -> 
     """
     conducts = kit.me.party.role is Role.AGGREGATOR
     done = conducts and (kit.run_folder / "result.json").is_file()
+    if done:  # killed just then: no key of its kept state stays (O9)
+        StateStores(kit.charter.run, kit.run_folder, kit.keys).tidy()
     process = None if done else open_process(kit)
     if process is not None and not process.session.ended:
         # A head that was signed at a stop does not cover what comes now.
@@ -120,7 +123,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     for number in (signal.SIGINT, signal.SIGTERM):  # they are the supervisor's to take
         signal.signal(number, signal.SIG_IGN)
-    control = Control(socket.socket(fileno=os.dup(0)))
+    supervisor = socket.socket(fileno=os.dup(0))
+    control = Control(supervisor, stopped=lambda: was_stopped(given.party))
     try:
         return run(PartyKit.load(given.party), given.socket, frozenset(given.users), control)
     except Exception as error:

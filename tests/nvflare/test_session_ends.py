@@ -1,0 +1,114 @@
+"""A party's session that is killed, stopped, or fails while it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
+
+from secure_fgl._floors import NotOurCode
+from secure_fgl.transports.nvflare import party_process
+from secure_fgl.transports.nvflare.party_process import PartyProcess, open_process
+from secure_fgl.transports.nvflare.site import leaving
+from secure_fgl.transports.nvflare.site.answering import Answerer
+from secure_fgl.transports.nvflare.site.codes import END, TASK, Code
+from secure_fgl.transports.nvflare.site.control import Control
+from secure_fgl.transports.nvflare.site.session import run
+from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
+
+AUTHORITY = "site-6"
+ME = frozenset({os.geteuid()})
+
+
+class Killed(BaseException):
+    """Stands for the end of the process at that place."""
+
+
+def die(*_: object, **__: object) -> None:
+    raise Killed
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Parties:
+    return assemble(banks(policy="he"), tmp_path / "parties")
+
+
+def held(folder: Path) -> bool:
+    """Tell whether a session holds the party's folder."""
+    with (folder / "lock").open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def test_a_session_that_could_not_end_answers_no_more(
+    made: Parties, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are closed and its lock is gone: another process may be at work by now."""
+    answerer = Answerer(open_process(made.kit(AUTHORITY)))
+    assert answerer.answer(TASK, [b"none"]).code is Code.UNREADABLE
+    assert answerer.answer(END, [b"nobody's word"]).code is Code.UNREADABLE
+    assert held(made.folders[AUTHORITY]) and not answerer.broken  # the control
+
+    def foreign() -> None:
+        raise NotOurCode("something else")
+
+    monkeypatch.setattr(party_process._floors, "check", foreign)
+    assert answerer.answer(END, [made.end()]).code is Code.FAILED
+    assert not held(made.folders[AUTHORITY])
+    assert answerer.broken and not answerer.over
+
+
+def test_a_ledger_that_was_closed_and_not_signed_is_signed_by_a_stop(
+    made: Parties, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = open_process(made.kit(AUTHORITY))
+    with monkeypatch.context() as patched:
+        patched.setattr(PartyProcess, "sign_head", die)
+        with pytest.raises(Killed):
+            process.close()
+    head = made.folders[AUTHORITY] / "run" / "heads" / f"{process.kit.name}.checkpoint"
+    assert process.session.ended and not head.exists()
+    leaving.stop(made.folders[AUTHORITY], seconds=5.0)
+    ledger = made.folders[AUTHORITY] / "run" / "ledger" / f"{process.kit.name}.jsonl"
+    assert head.read_text().splitlines()[1] == str(len(ledger.read_bytes().splitlines()))
+
+
+def test_o9_an_aggregator_killed_as_its_run_ended_keeps_no_key_of_its_state(
+    made: Parties, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit = made.kit(SERVER_SITE)
+    process = open_process(kit)
+    with monkeypatch.context() as patched:
+        patched.setattr(process.state_stores, "destroy", die)
+        with pytest.raises(Killed):
+            process.close({}, {"verdict": "not audited"})
+    process.state_stores.release()
+    keys = kit.keys / kit.charter.run
+    assert (keys / f"{kit.name}.key").is_file()
+    ours, theirs = socket.socketpair()
+    with theirs:
+        ours.close()  # it ends as soon as it waits for a relay
+        run(kit, kit.folder / "socket", ME, Control(theirs))
+    assert not keys.exists() and not (kit.run_folder / "private").exists()
+
+
+def test_a_stop_holds_though_a_start_took_the_last_one_back_meanwhile(
+    made: Parties, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = made.folders[AUTHORITY]
+
+    def at_rest(place: Path) -> bool:
+        leaving.go_on(place)  # start --again, just before it is told to end
+        return True
+
+    monkeypatch.setattr(leaving, "_at_rest", at_rest)
+    leaving.stop(folder, seconds=5.0)
+    assert leaving.was_stopped(folder)
