@@ -13,6 +13,7 @@ from audits.evidence.run_files import read_plan
 from audits.evidence.steps import SELF_CONSISTENT, Status
 from audits.evidence.verify import verify
 from audits.report.build import build_report
+from crypto.signing.canonical import canonical
 from protocols.evidence.ledger import Entry
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort
@@ -251,3 +252,25 @@ def _two_cohorts(bus: Bus, *groups: tuple[str, ...]) -> None:
     for number, group in enumerate(groups, 1):
         given = Given(weights=np.zeros(8, np.float32))
         bus.ask(Ask(Cohort(group), given=given, back=Answer), number)
+
+
+def test_nobody_signs_a_simulation_with_a_charter_or_an_empty_list_of_approvals(toy, view):
+    """Names of organisations in a report are of a charter that all signed, and of no other."""
+    names = {name: "St Mary" for name in (*CLIENTS, AGGREGATOR, AUTHORITY)}
+    made_up = canonical(
+        {
+            **dict.fromkeys(("run", "nonce", "plan", "policy", "config"), ""),
+            "parties": [], "sites": {}, "signatures": {}, "organisations": names,
+        }
+    )  # fmt: skip
+    nobody = canonical({"approvals": []})
+    named = (p.organisation for p in build_report(view).parties)
+    assert step(verify(view), "approvals") is Status.NOT_CHECKED and not any(named)  # control
+    for changed in (
+        {"approvals_text": nobody},
+        {"charter_text": made_up},
+        {"approvals_text": nobody, "charter_text": made_up},
+    ):
+        forged = replace(view, **changed)
+        fails_at("approvals", forged)
+        assert "St Mary" not in build_report(forged).model_dump_json()

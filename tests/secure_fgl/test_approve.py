@@ -180,6 +180,9 @@ def test_verify_sees_approvals_that_are_gone_forged_late_or_of_another_plan(
     assert "not signed with the key" in changed(done, tmp_path / "until", dpo, swapped)
     renamed = replace(owner, name="dpo")
     assert "owner did not approve" in changed(done, tmp_path / "name", renamed)
+    with_charter = replace(Run(done).view(), charter_text=b"{}")
+    step = next(s for s in verify(with_charter).steps if s.name == "approvals")
+    assert str(step.status) == "FAIL" and "a simulation has no charter" in step.detail
 
 
 def test_a_late_or_expired_approval_fails_though_its_signature_is_right() -> None:
