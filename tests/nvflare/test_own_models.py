@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from audits.checks.parties.forgotten import Forgotten, note_of
 from audits.evidence.steps import Status, Step
 from protocols.errors import EvidenceError
 from protocols.evidence.ledger import read_lines
@@ -32,7 +33,7 @@ from secure_fgl.store.sides.forgetting import forget
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
 from secure_fgl.store.sides.own_model import own_model
 from secure_fgl.store.sides.release import HeldBack
-from secure_fgl.transports.nvflare.party import load_identity
+from secure_fgl.transports.nvflare.party import load_identity, new_identity
 from secure_fgl.transports.nvflare.party_process import PartyProcess, conduct, open_process
 from tests import forked
 from tests.audits.attack_tools import LEAK, attacked, row
@@ -43,6 +44,7 @@ CONFIG = banks(policy="he", rounds=2).model_copy(update={"seed": 6})
 HELD = PrivacyPolicy.preset("he").model_copy(
     update={"name": "held", "release": Release(requires=("A10", "A05"))}
 )
+NAME = "client-1"
 ATTACKS = HELD.release.requires if HELD.release is not None else ()
 pytestmark = pytest.mark.usefixtures("_state")
 
@@ -278,6 +280,22 @@ def test_all_that_a_party_kept_is_destroyed_keys_first(
     assert Run(place).verify().verdict == "own side holds"
     said = invoke("site", "model", place, "--out", tmp_path / "none.npz")
     assert said.exit_code == 2 and "destroyed its captures and models and state" in said.stderr
+
+
+def test_keys_that_are_not_the_run_s_destroy_nothing(played: Parties, tmp_path: Path) -> None:
+    """A note under the next keys is no word of the run's party: its own evidence would break."""
+    place = copied(played, "client-1", tmp_path)
+    assert new_identity(tmp_path / "new", "client-1", Role.CLIENT)
+    shutil.copy(tmp_path / "new" / "identity.json", place)
+    said = invoke("site", "forget", place, "--all")
+    assert said.exit_code == 2 and "renewed or made anew" in " ".join(said.stderr.split())
+    assert step(place, "captured").status is Status.OK and list((place / "keys").rglob("*.key"))
+    me, run = load_identity(place), played.charter.run  # the control: what would have been noted
+    note = note_of(
+        me.signing, Forgotten(("captures",), "2026-01-01T00:00:00Z"), run=run, party=NAME
+    )
+    Folder(place / "run").write(f"forgotten/{NAME}.jsonl", note)
+    assert Run(place).verify().verdict == "FAILED at captured"
 
 
 def test_what_sides_destroyed_is_handed_over_and_the_whole_still_verifies(
