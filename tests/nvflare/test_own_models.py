@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 
 from audits.checks.parties.forgotten import Forgotten, note_of
+from audits.evidence.run_files import policy_text
 from audits.evidence.steps import Status, Step
 from protocols.errors import EvidenceError
 from protocols.evidence.ledger import read_lines
 from protocols.policy.policy import PrivacyPolicy
 from protocols.policy.release import Release
 from protocols.wire.roles import Role
-from protocols.wire.roster import AGGREGATOR_NAME
+from protocols.wire.roster import AGGREGATOR_NAME, run_id
 from secure_fgl import load_model
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
@@ -375,6 +376,30 @@ def test_a_model_is_held_back_until_every_client_signed(played: Parties, tmp_pat
             "--reason", "r",
         )  # fmt: skip
         assert told.exit_code == 2 and text in " ".join(told.stderr.split())
+
+
+def test_a_policy_that_was_exchanged_lets_no_model_out(played: Parties, tmp_path: Path) -> None:
+    """A client's own model opens by its run's name, which follows from the policy."""
+    place = copied(played, NAME, tmp_path)
+    run, opened = Run(place), Run(place).client_models.open(NAME)
+    shutil.rmtree(place / "waivers")
+    with pytest.raises(HeldBack):
+        run.model(NAME)
+    loose = HELD.model_copy(update={"release": None})
+    run.folder.write("policy.json", policy_text(loose).encode())
+    with pytest.raises(EvidenceError, match="does not follow"):
+        run.model(NAME)
+    said = invoke("model", "export", place, "--site", NAME, "--to", tmp_path / "m.npz")
+    assert said.exit_code == 5 and not (tmp_path / "m.npz").exists()
+    assert run.client_models.open(NAME).number == opened.number  # the control: the key is there
+    plan = played.charter.plan.model_copy(update={"policy_digest": loose.digest})
+    run.folder.write("plan.json", plan.text().encode())
+    roster = json.loads(run.folder.read("roster.json"))
+    other = run_id(bytes.fromhex(roster["nonce"]), played.charter.roster, plan.digest, loose.digest)
+    named = json.dumps({**roster, "run": other}, indent=2, sort_keys=True) + "\n"
+    run.folder.write("roster.json", named.encode())
+    with pytest.raises(UsageError, match="opens here"):  # now all of it agrees
+        run.model(NAME)
 
 
 def test_an_answered_attack_takes_the_place_of_waivers(played: Parties, tmp_path: Path) -> None:
