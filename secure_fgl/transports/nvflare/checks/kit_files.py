@@ -125,8 +125,8 @@ class KitFiles:
         if custom.is_dir() and any(custom.iterdir()):
             yield "local/custom holds code, which NVFlare puts before ours"
         for place in ("startup", "local"):
-            for more in sorted((self.folder / place).glob(_MORE)):
-                yield f"NVFlare reads {place}/{more.name} besides local/resources.json"
+            for file in sorted((self.folder / place).glob(_MORE)):
+                yield f"NVFlare reads {place}/{file.name} besides local/resources.json"
 
     def _open_rights(self) -> Iterator[str]:
         if not (self.folder / "local" / "authorization.json").is_file():
