@@ -398,7 +398,7 @@ def test_a_policy_that_was_exchanged_lets_no_model_out(played: Parties, tmp_path
     other = run_id(bytes.fromhex(roster["nonce"]), played.charter.roster, plan.digest, loose.digest)
     named = json.dumps({**roster, "run": other}, indent=2, sort_keys=True) + "\n"
     run.folder.write("roster.json", named.encode())
-    with pytest.raises(UsageError, match="opens here"):  # now all of it agrees
+    with pytest.raises(UsageError, match="key is not here"):  # now all of it agrees
         run.model(NAME)
 
 
