@@ -45,7 +45,8 @@ class Consortium(Strict):
 
     Attributes:
         revoked: fingerprints of identities whose keys somebody else may have. Neither they nor
-            what they signed as their next identity is taken into a charter.
+            what they signed as their next identity is taken into a charter. What that one signed
+            in turn shows only its own fingerprint: each of a row is listed.
     """
 
     server: Server

@@ -21,7 +21,8 @@ def renew(
     """Make a party's next keys, signed by the last ones, which are gone afterwards.
 
     NAME.facts.json says so to whoever draws the next charter up. A charter of the last
-    keys runs here no more. Where somebody else may have had the last keys, their
+    keys runs here no more, and site forget signs no more for a run that they were in:
+    forget first. Where somebody else may have had the last keys, their
     signature says nothing: make a new folder with site new, and have the last
     fingerprint listed as revoked in consortium.yaml.
     """

@@ -67,6 +67,8 @@ def approved(
     except EvidenceError as error:
         what = str(error).partition(": ")[2] or str(error)
         raise UsageError(f"This run is not approved: {what}.", fix=_MAKE) from error
+    if resume and (began := folder.bytes(_FILE)):
+        return began  # newer ones let it go on; that it was approved when it began, these show
     return approvals_text(given)
 
 

@@ -9,14 +9,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from audits.bundle.reading import digests_text
+from audits.checks.parties.forgotten import Forgotten, note_of
 from audits.evidence.run_files import read_plan
 from audits.evidence.steps import SELF_CONSISTENT, Status
 from audits.evidence.verify import verify
 from audits.report.build import build_report
+from crypto.signing.canonical import canonical
 from protocols.evidence.ledger import Entry
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort
 from protocols.wire.roster import cohort_digest
+from secure_fgl.store.files import Folder
+from secure_fgl.store.sides.party_side import weights_of
 from tests.audits.forging import edit_last, forge, sign
 from tests.audits.toy_run import (
     AGGREGATOR,
@@ -251,3 +256,38 @@ def _two_cohorts(bus: Bus, *groups: tuple[str, ...]) -> None:
     for number, group in enumerate(groups, 1):
         given = Given(weights=np.zeros(8, np.float32))
         bus.ask(Ask(Cohort(group), given=given, back=Answer), number)
+
+
+def test_nobody_signs_a_simulation_with_a_charter_or_an_empty_list_of_approvals(toy, view):
+    """Names of organisations in a report are of a charter that all signed, and of no other."""
+    names = {name: "St Mary" for name in (*CLIENTS, AGGREGATOR, AUTHORITY)}
+    made_up = canonical(
+        {
+            **dict.fromkeys(("run", "nonce", "plan", "policy", "config"), ""),
+            "parties": [], "sites": {}, "signatures": {}, "organisations": names,
+        }
+    )  # fmt: skip
+    nobody = canonical({"approvals": []})
+    named = (p.organisation for p in build_report(view).parties)
+    assert step(verify(view), "approvals") is Status.NOT_CHECKED and not any(named)  # control
+    for changed in (
+        {"approvals_text": nobody},
+        {"charter_text": made_up},
+        {"approvals_text": nobody, "charter_text": made_up},
+    ):
+        forged = replace(view, **changed)
+        fails_at("approvals", forged)
+        assert "St Mary" not in build_report(forged).model_dump_json()
+
+
+def test_models_that_are_away_are_excused_by_a_signed_note_alone(toy, view, tmp_path):
+    """Where a note lies, digests stand in for models; an empty file is no note."""
+    digests, run = {"final": hashlib.sha256(b"gone").hexdigest()}, Folder(tmp_path)
+    run.write("checkpoints.json", digests_text(digests))
+    assert weights_of(run, gathered=False) == {}
+    run.write(f"forgotten/{AGGREGATOR}.jsonl", b"")
+    assert weights_of(run, gathered=False) == digests  # so that it must be signed
+    fails_at("captured", replace(view, forgotten={AGGREGATOR: b""}))
+    key, named = toy.identities[AGGREGATOR].signing, {"run": toy.run, "party": AGGREGATOR}
+    note = note_of(key, Forgotten(("models",), "2026-01-01T00:00:00Z"), **named)
+    assert verify(replace(view, forgotten={AGGREGATOR: note}, reports={})).ok  # the control

@@ -189,6 +189,8 @@ def test_the_next_identity_is_signed_by_the_last(north: Path) -> None:
         replace(Renewal.of(third_party, second.party, "Hospital North"), last=last.party),
         Renewal.of(last, third_party.party, second.organisation),
         Renewal.of(last, second.party, "Hospital South"),
+        # One key of the last identity alone: its fingerprint, by which it is revoked, is another.
+        Renewal(replace(last.party, seal=third_party.party.seal), second.renewal.signature),
     ):
         said = Facts(second.party, second.organisation, forged)
         with pytest.raises(UsageError, match="cannot be read"):

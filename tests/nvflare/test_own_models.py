@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from audits.checks.parties.forgotten import Forgotten, note_of
+from audits.evidence.run_files import policy_text
 from audits.evidence.steps import Status, Step
 from protocols.errors import EvidenceError
 from protocols.evidence.ledger import read_lines
 from protocols.policy.policy import PrivacyPolicy
 from protocols.policy.release import Release
 from protocols.wire.roles import Role
-from protocols.wire.roster import AGGREGATOR_NAME
+from protocols.wire.roster import AGGREGATOR_NAME, run_id
 from secure_fgl import load_model
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
@@ -32,7 +34,7 @@ from secure_fgl.store.sides.forgetting import forget
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
 from secure_fgl.store.sides.own_model import own_model
 from secure_fgl.store.sides.release import HeldBack
-from secure_fgl.transports.nvflare.party import load_identity
+from secure_fgl.transports.nvflare.party import load_identity, new_identity
 from secure_fgl.transports.nvflare.party_process import PartyProcess, conduct, open_process
 from tests import forked
 from tests.audits.attack_tools import LEAK, attacked, row
@@ -43,6 +45,7 @@ CONFIG = banks(policy="he", rounds=2).model_copy(update={"seed": 6})
 HELD = PrivacyPolicy.preset("he").model_copy(
     update={"name": "held", "release": Release(requires=("A10", "A05"))}
 )
+NAME = "client-1"
 ATTACKS = HELD.release.requires if HELD.release is not None else ()
 pytestmark = pytest.mark.usefixtures("_state")
 
@@ -280,6 +283,22 @@ def test_all_that_a_party_kept_is_destroyed_keys_first(
     assert said.exit_code == 2 and "destroyed its captures and models and state" in said.stderr
 
 
+def test_keys_that_are_not_the_run_s_destroy_nothing(played: Parties, tmp_path: Path) -> None:
+    """A note under the next keys is no word of the run's party: its own evidence would break."""
+    place = copied(played, "client-1", tmp_path)
+    assert new_identity(tmp_path / "new", "client-1", Role.CLIENT)
+    shutil.copy(tmp_path / "new" / "identity.json", place)
+    said = invoke("site", "forget", place, "--all")
+    assert said.exit_code == 2 and "renewed or made anew" in " ".join(said.stderr.split())
+    assert step(place, "captured").status is Status.OK and list((place / "keys").rglob("*.key"))
+    me, run = load_identity(place), played.charter.run  # the control: what would have been noted
+    note = note_of(
+        me.signing, Forgotten(("captures",), "2026-01-01T00:00:00Z"), run=run, party=NAME
+    )
+    Folder(place / "run").write(f"forgotten/{NAME}.jsonl", note)
+    assert Run(place).verify().verdict == "FAILED at captured"
+
+
 def test_what_sides_destroyed_is_handed_over_and_the_whole_still_verifies(
     played: Parties, tmp_path: Path
 ) -> None:
@@ -357,6 +376,30 @@ def test_a_model_is_held_back_until_every_client_signed(played: Parties, tmp_pat
             "--reason", "r",
         )  # fmt: skip
         assert told.exit_code == 2 and text in " ".join(told.stderr.split())
+
+
+def test_a_policy_that_was_exchanged_lets_no_model_out(played: Parties, tmp_path: Path) -> None:
+    """A client's own model opens by its run's name, which follows from the policy."""
+    place = copied(played, NAME, tmp_path)
+    run, opened = Run(place), Run(place).client_models.open(NAME)
+    shutil.rmtree(place / "waivers")
+    with pytest.raises(HeldBack):
+        run.model(NAME)
+    loose = HELD.model_copy(update={"release": None})
+    run.folder.write("policy.json", policy_text(loose).encode())
+    with pytest.raises(EvidenceError, match="does not follow"):
+        run.model(NAME)
+    said = invoke("model", "export", place, "--site", NAME, "--to", tmp_path / "m.npz")
+    assert said.exit_code == 5 and not (tmp_path / "m.npz").exists()
+    assert run.client_models.open(NAME).number == opened.number  # the control: the key is there
+    plan = played.charter.plan.model_copy(update={"policy_digest": loose.digest})
+    run.folder.write("plan.json", plan.text().encode())
+    roster = json.loads(run.folder.read("roster.json"))
+    other = run_id(bytes.fromhex(roster["nonce"]), played.charter.roster, plan.digest, loose.digest)
+    named = json.dumps({**roster, "run": other}, indent=2, sort_keys=True) + "\n"
+    run.folder.write("roster.json", named.encode())
+    with pytest.raises(UsageError, match="key is not here"):  # now all of it agrees
+        run.model(NAME)
 
 
 def test_an_answered_attack_takes_the_place_of_waivers(played: Parties, tmp_path: Path) -> None:

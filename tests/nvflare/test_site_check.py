@@ -25,6 +25,7 @@ from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.store.budgets import BudgetStore
 from secure_fgl.transports.nvflare import joining, kits, party
 from secure_fgl.transports.nvflare.checks import listed
+from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
 from secure_fgl.transports.nvflare.checks.lines import Line, Status
 from secure_fgl.transports.nvflare.keys.identity_file import new_identity
 from secure_fgl.transports.nvflare.rules import versions
@@ -291,6 +292,32 @@ def test_a_kit_that_is_wider_or_another_s_is_found(stage: Stage, made: Stage) ->
     shutil.copy(stage.party.parent / "x.key", stage.kit / "startup" / "client.key")
     found = stage.lines(kit=True)
     assert failing(found)[0] == "certificate" and "key of another" in found["certificate"].said
+
+
+def test_what_the_engine_reads_besides_is_found(stage: Stage) -> None:
+    """These files add components and settings to those of local/resources.json."""
+    assert KitFiles.open(stage.kit).lacking() == []  # the control
+    for name in (
+        "local/job_resources.json",
+        "startup/log__p_resources.json",
+        "local/x__resources.json",
+    ):
+        (stage.kit / name).write_text('{"allow_log_streaming": true}')
+        (said,) = KitFiles.open(stage.kit).lacking()
+        assert name in said
+        (stage.kit / name).unlink()
+
+
+def test_what_was_not_compared_is_not_called_ok(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (stage.party / "lock").symlink_to(tmp_path / "elsewhere")  # through which a process may hold it
+    assert failing(stage.lines()) == ["process"]
+    stage.party = stage.parties.folders[SERVER_SITE]
+    assert stage.lines()["spec"].status is Status.OK  # the control: there is one
+    monkeypatch.delenv("SECURE_FGL_DATA")
+    found = stage.lines()
+    assert found["spec"].status is Status.NOT_CHECKED and failing(found) == []
 
 
 def test_a_server_that_is_not_there_or_not_ours_is_found(stage: Stage, tmp_path: Path) -> None:

@@ -147,6 +147,23 @@ def test_a_run_that_goes_on_is_held_to_what_lies_with_it(done: Path, place: Path
         approved(policy, plan, (), kept, False)
 
 
+def test_newer_approvals_let_a_run_go_on_and_leave_those_that_it_began_with(
+    done: Path, place: Path, tmp_path: Path
+) -> None:
+    """Else a run that goes on with them would read as one that began before it was approved."""
+    policy, kept = PrivacyPolicy.load(place / "policy.yaml"), RunFolder.__new__(RunFolder)
+    kept.path, kept._folder = done, Folder(done)
+    plan, newer = load_plan(place / "plan.json"), tmp_path / "owner.json"
+    assert approve(place, "owner", "--out", newer).exit_code == 0
+    dpo = place / "dpo.approval.json"
+    given = [read_approvals(file.read_bytes())[0] for file in (dpo, newer)]
+    assert "after the run had begun" in changed(done, tmp_path / "newer", *given)  # the control
+    began = (done / "approvals.json").read_bytes()
+    assert approved(policy, plan, (dpo, newer), kept, True) == began != approvals_text(given)
+    with pytest.raises(UsageError, match="owner did not approve"):
+        approved(policy, plan, (dpo,), kept, True)
+
+
 def test_a_policy_that_names_nobody_takes_no_approvals(place: Path, tmp_path: Path) -> None:
     words = ("run", EXAMPLE, "--set", "policy=masks", "--out", tmp_path / "run")
     shown = invoke(*words, "--approvals", place / "dpo.approval.json")
@@ -180,6 +197,9 @@ def test_verify_sees_approvals_that_are_gone_forged_late_or_of_another_plan(
     assert "not signed with the key" in changed(done, tmp_path / "until", dpo, swapped)
     renamed = replace(owner, name="dpo")
     assert "owner did not approve" in changed(done, tmp_path / "name", renamed)
+    with_charter = replace(Run(done).view(), charter_text=b"{}")
+    step = next(s for s in verify(with_charter).steps if s.name == "approvals")
+    assert str(step.status) == "FAIL" and "a simulation has no charter" in step.detail
 
 
 def test_a_late_or_expired_approval_fails_though_its_signature_is_right() -> None:

@@ -16,14 +16,16 @@ from protocols.wire.header import NONE
 
 def approvals(case: Case) -> str:
     """Every party signed one charter; it holds this run's plan, policy, roster and settings."""
+    if case.roster_file.simulated and case.view.charter_text:
+        fail("approvals", "there is a charter.json, and a simulation has no charter")
     if case.roster_file.simulated and (case.policy.approvals or case.view.approvals_text):
         return _of_plan(case)
     if not case.view.charter_text:
         if case.roster_file.simulated:
             raise NotChecked("a simulation has no charter: no organisation agreed to anything")
         fail("approvals", "there is no charter.json: nobody is shown to have agreed to this plan")
-    if case.roster_file.simulated:
-        fail("approvals", "there is a charter.json, and a simulation has no charter")
+    if case.view.approvals_text:
+        fail("approvals", "there is an approvals.json, and a charter is for parties to sign")
     if case.policy.approvals:
         fail("approvals", "the policy names approvers, and a charter is for parties to sign")
     charter = case.charter
@@ -40,6 +42,8 @@ def approvals(case: Case) -> str:
 
 def _of_plan(case: Case) -> str:
     """All whom the policy names approved this plan before the first entry of any ledger."""
+    if not case.policy.approvals:
+        fail("approvals", "there is an approvals.json, and the policy names no approvers")
     approvals = read_approvals(case.view.approvals_text) if case.view.approvals_text else ()
     times = sorted(
         str(entry["time"]) for kept in case.ledger_index.entries.values() for entry in kept

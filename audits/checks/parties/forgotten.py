@@ -75,6 +75,8 @@ def forgotten(case: Case) -> dict[str, tuple[Forgotten, ...]]:
     names = {entry["name"] for entry in case.roster.document()}
     if set(case.view.forgotten) - names:
         fail(STEP, "forgotten/ holds a note of nobody on the roster")
+    if empty := sorted(name for name, data in case.view.forgotten.items() if not data):
+        fail(STEP, f"the note of what {empty[0]} destroyed is empty, and signed by nobody")
     return {
         party: read_notes(
             data, case.roster.party(party).verify, run=case.roster_file.run, party=party

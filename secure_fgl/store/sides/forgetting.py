@@ -12,6 +12,7 @@ from pathlib import Path
 
 from audits.bundle.reading import digests_text
 from audits.checks.parties.forgotten import KINDS, Forgotten, note_of, read_notes
+from audits.evidence.roster_file import read_roster
 from protocols.wire.roster import Identity
 from secure_fgl.errors import UsageError
 from secure_fgl.run.clock import clock
@@ -58,7 +59,7 @@ def forget(
         UsageError: it is no party's folder, or not that of these keys; a process of the party is
             at work; the run is not over and only captures are meant; or something is still there
             afterwards.
-        EvidenceError: an earlier note is not the party's.
+        EvidenceError: an earlier note is not the party's, or the roster cannot be read.
     """
     found = Run(party)
     if found.party is None:
@@ -71,6 +72,13 @@ def forget(
     name = me.party.name
     if not found.folder.holds(f"ledger/{name}.jsonl"):
         raise UsageError(f"{party} holds no ledger of {name}.", fix="give that party's own folder")
+    if read_roster(found.folder.read("roster.json")).roster.party(name) != me.party:
+        raise UsageError(
+            f"The keys in {party} are not those that {name} had in this run; nothing was removed.",
+            why="they were renewed or made anew since, and a note under them is none of the run's",
+            fix="forget before keys are renewed; now only keys/ and run/ can be taken away by "
+            "hand, and the evidence of this run ends with them",
+        )
     with at_rest(found.party):
         if not everything and not found.folder.holds(f"heads/{name}.checkpoint"):
             raise UsageError(

@@ -12,12 +12,15 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Protocol
 
+from audits.evidence.roster_file import read_roster
 from audits.evidence.run_files import RunView, read_plan, read_policy
 from audits.evidence.steps import Case
 from audits.evidence.verify import verify
 from audits.findings.release import ReleaseWaiver, held_back, read_waiver, verdict_of
 from protocols.errors import EvidenceError
+from protocols.policy.policy import PrivacyPolicy
 from protocols.policy.release import Release
+from protocols.wire.roster import run_id
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import Folder
 from secure_fgl.store.sides.party_side import check_name
@@ -63,13 +66,10 @@ def check_released(run: Looked, audited: Looked | None = None) -> None:
     Raises:
         HeldBack: an attack that the policy asks for has no verdict that counts, and not every
             client signed a waiver; or the policy cannot be read.
-        EvidenceError: a waiver is no good, or the audited run is broken or another one.
+        EvidenceError: policy, plan or roster is not the run's, a waiver is no good, or the audited
+            run is broken or another one.
     """
-    policy = read_policy(run.folder.read("policy.json"))
-    plan = read_plan(run.folder.read("plan.json"))
-    if not hmac.compare_digest(policy.digest, plan.policy_digest):
-        raise EvidenceError("plan", "policy.json is not the policy of this plan")
-    if (release := policy.release) is None:
+    if (release := _own_policy(run).release) is None:
         return
     case = Case((audited or run).view())
     if audited is not None:
@@ -79,6 +79,16 @@ def check_released(run: Looked, audited: Looked | None = None) -> None:
     clients = case.roster.clients
     if why := held_back(release.requires, verdicts, waivers, clients, today()):
         raise _held(run, release, why)
+
+
+def _own_policy(run: Looked) -> PrivacyPolicy:
+    """Return the policy that the run's name follows from: a client's model opens by that name."""
+    policy, plan = read_policy(run.folder.read("policy.json")), run.folder.read("plan.json")
+    file = read_roster(run.folder.read("roster.json"))
+    name = run_id(file.nonce, file.roster, read_plan(plan).digest, policy.digest)
+    if not hmac.compare_digest(name, file.run):
+        raise EvidenceError("roster", "the run's name does not follow from its policy and plan")
+    return policy
 
 
 def _held(run: Looked, release: Release, why: list[str]) -> HeldBack:

@@ -54,7 +54,7 @@ class Renewal:
 
     Attributes:
         last: the identity that signs.
-        signature: under its key, over the next party and its organisation.
+        signature: under its key, over the next party, its organisation and the last identity.
     """
 
     last: Party
@@ -63,11 +63,13 @@ class Renewal:
     @classmethod
     def of(cls, last: Identity, party: Party, organisation: str) -> Renewal:
         """Sign the next identity with the last one."""
-        return cls(last.party, last.signing.sign(_RENEWAL, _said(party, organisation)))
+        said = _renewed(last.party, party, organisation)
+        return cls(last.party, last.signing.sign(_RENEWAL, said))
 
     def check(self, party: Party, organisation: str) -> None:
         """Raise CryptoError unless `last` signed this party as its next identity."""
-        self.last.verify.verify(_RENEWAL, self.signature, _said(party, organisation))
+        said = _renewed(self.last, party, organisation)
+        self.last.verify.verify(_RENEWAL, self.signature, said)
 
     def document(self) -> dict[str, str]:
         """Return what is saved: name and role are the next one's."""
@@ -167,6 +169,11 @@ def nonce_of(text: str) -> bytes:
     if len(nonce) != NONCE_BYTES:
         raise ValueError("a nonce has another length")
     return nonce
+
+
+def _renewed(last: Party, party: Party, organisation: str) -> bytes:
+    # The last one whole: of another sealing key beside its own its fingerprint would be another.
+    return canonical([last.document(), party.document(), organisation])
 
 
 def _said(party: Party, organisation: str) -> bytes:

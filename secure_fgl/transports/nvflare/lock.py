@@ -43,7 +43,7 @@ def only_one(kit: PartyKit) -> Iterator[None]:
 
 
 def check_at_rest(folder: Path, why: str, fix: str) -> None:
-    """Raise UsageError if a process of this party is at work on its run.
+    """Raise UsageError if a process of this party is at work on its run, or nobody can tell.
 
     Args:
         folder: the party's.
@@ -52,8 +52,13 @@ def check_at_rest(folder: Path, why: str, fix: str) -> None:
     """
     try:
         file = os.open(folder / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:  # no session was ever opened here, or the file is another's affair
+    except FileNotFoundError:  # no session was ever opened here
         return
+    except OSError as error:
+        said = f"Nobody can tell whether a process of {folder.name} is at work ({error.strerror})."
+        raise UsageError(
+            said, why=why, fix=f"see why {folder / 'lock'} is no file of ours"
+        ) from error
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

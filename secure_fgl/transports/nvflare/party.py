@@ -161,8 +161,11 @@ class PartyKit(Mute):
         files = [self.folder / "plugins" / f"{name}.py" for name in names]
         return [file for file in files if file.is_file()]
 
-    def check_spec(self) -> None:
+    def check_spec(self) -> bool:
         """See that this site's own ``spec.yaml`` is the charter's; only clients need one.
+
+        Returns:
+            Whether there was one to compare.
 
         Raises:
             PlanDrift: it is another one; both digests are named.
@@ -170,11 +173,13 @@ class PartyKit(Mute):
         """
         agreed, root = self.charter.spec, self.config().data.root
         if agreed is None:
-            return
+            return False
         there = root is not None and (own_root(root) / SPEC_FILE).is_file()
-        if there or self.me.party.role is Role.CLIENT:
-            place = own_root(root)
-            load_spec(place).check_digest(agreed.digest, place)
+        if not there and self.me.party.role is not Role.CLIENT:
+            return False
+        place = own_root(root)
+        load_spec(place).check_digest(agreed.digest, place)
+        return True
 
     def config(self) -> Config:
         """Return the agreed configuration with this site's own settings.

@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 from protocols.plan.drift import drift
+from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.errors import PlanDrift, UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.store.sides.site_log import NAME as LOG
@@ -96,5 +97,6 @@ def spec(subject: Subject) -> str:
     kit = subject.agreed
     if kit.charter.spec is None:
         return "the charter has none: no tables of the sites' own"
-    kit.check_spec()
+    if not kit.check_spec():
+        raise NotChecked(f"no {SPEC_FILE} is here, and {kit.me.party.role} needs none")
     return f"{kit.charter.spec.digest[:16]}, as in the charter"

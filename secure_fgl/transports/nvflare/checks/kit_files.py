@@ -20,6 +20,7 @@ __all__ = ["KitFiles"]
 
 _LIMIT = 1 << 20  # bytes; of each of the kit's files that are read
 _SHARED = "/tmp/nvflare"  # noqa: S108 - where NVFlare puts stores by itself
+_MORE = "*_resources.json"  # NVFlare's job_resources.json, and names with __, __j_ and __p_
 _DENIED = ("none", "no")  # as NVFlare spells it
 
 
@@ -123,6 +124,9 @@ class KitFiles:
         custom = self.folder / "local" / "custom"
         if custom.is_dir() and any(custom.iterdir()):
             yield "local/custom holds code, which NVFlare puts before ours"
+        for place in ("startup", "local"):
+            for file in sorted((self.folder / place).glob(_MORE)):
+                yield f"NVFlare reads {place}/{file.name} besides local/resources.json"
 
     def _open_rights(self) -> Iterator[str]:
         if not (self.folder / "local" / "authorization.json").is_file():
