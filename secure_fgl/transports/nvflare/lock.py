@@ -42,6 +42,28 @@ def only_one(kit: PartyKit) -> Iterator[None]:
         os.close(file)  # which unlocks; so does the end of the process, however it comes
 
 
+@contextlib.contextmanager
+def only_office(folder: Path) -> Iterator[None]:
+    """Hold a run against a second office that hands its jobs in; the first one keeps its note.
+
+    Raises:
+        UsageError: another one is at work.
+    """
+    file = os.open(
+        folder / "conduct.lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+    )
+    try:
+        if not _locked(file):
+            raise UsageError(
+                "This run is conducted already.",
+                why="another process of secure-fgl conduct watches its job",
+                fix="end that one, which leaves the job alone; then go on with --resume",
+            )
+        yield
+    finally:
+        os.close(file)
+
+
 def _locked(file: int) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
