@@ -119,6 +119,27 @@ def finishes(kit: PartyKit, word: str) -> Callable[[], str]:
     return act
 
 
+def test_two_offices_do_not_hand_one_run_in_twice(
+    office: PartyKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one waits for its sites another begins: it is told so, and hands nothing in."""
+    there, said = Engine.there, list[str]()
+
+    def second(engine: Engine) -> set[str]:
+        monkeypatch.setattr(Engine, "there", there)
+        try:
+            see_through(office, Path("kit"), Settings())
+        except UsageError as error:
+            said.append(str(error))
+        return there(engine)
+
+    monkeypatch.setattr(Engine, "there", second)
+    jobs = [["RUNNING", finishes(office, DONE)]] * 2
+    engine, (ending, _), _ = conducted(office, jobs, monkeypatch)
+    assert ending is Ending.OVER and len(engine.handed) == 1
+    assert len(said) == 1 and "conducted already" in said[0]
+
+
 def test_a_job_that_broke_off_is_handed_in_again(
     office: PartyKit, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,28 @@ def check_at_rest(folder: Path, why: str, fix: str) -> None:
         os.close(file)
 
 
+@contextlib.contextmanager
+def only_office(folder: Path) -> Iterator[None]:
+    """Hold a run against a second office that hands its jobs in; the first one keeps its note.
+
+    Raises:
+        UsageError: another one is at work.
+    """
+    file = os.open(
+        folder / "conduct.lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+    )
+    try:
+        if not _locked(file):
+            raise UsageError(
+                "This run is conducted already.",
+                why="another process of secure-fgl conduct watches its job",
+                fix="end that one, which leaves the job alone; then go on with --resume",
+            )
+        yield
+    finally:
+        os.close(file)
+
+
 def _locked(file: int) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -20,6 +20,7 @@ from secure_fgl.errors import UsageError
 from secure_fgl.store.sides.site_log import NAME as LOG
 from secure_fgl.transports.nvflare.charter import Charter
 from secure_fgl.transports.nvflare.job import DONE, JobConsole, absent, write_job
+from secure_fgl.transports.nvflare.lock import only_office
 from secure_fgl.transports.nvflare.office.job_note import JobNote
 from secure_fgl.transports.nvflare.party import PartyKit
 from secure_fgl.transports.nvflare.sessions.status import State, Status, read_status
@@ -106,24 +107,25 @@ def see_through(kit: PartyKit, admin: Path, settings: Settings) -> tuple[Ending,
         settings: deadlines, and whom to tell.
 
     Raises:
-        UsageError: another party's folder, a run that has begun without `resume`, or server or
-            sites that do not come up in time.
+        UsageError: another party's folder, a run that has begun without `resume`, one that another
+            office watches, or server or sites that do not come up in time.
     """
     if kit.me.party.role is not Role.AGGREGATOR:
         raise UsageError(
             f"This folder is {kit.name}'s, who does not conduct the run.",
             fix="give the folder of the aggregator, at the coordinating office",
         )
-    note = JobNote.read(kit.folder, kit.charter.run)
-    if note.outcome:
-        return Ending(note.outcome), "as this office noted before"
-    if (kit.run_folder / "roster.json").is_file() and not settings.resume:
-        raise UsageError(
-            "The run of this folder has begun already.",
-            why="it was handed in before",
-            fix="go on with it: secure-fgl conduct PARTY --kit KIT --resume",
-        )
-    return _Watch(kit, Office.of(kit.charter, admin), settings, note).run()
+    with only_office(kit.folder):  # before its note is read: two would each hand a job in
+        note = JobNote.read(kit.folder, kit.charter.run)
+        if note.outcome:
+            return Ending(note.outcome), "as this office noted before"
+        if (kit.run_folder / "roster.json").is_file() and not settings.resume:
+            raise UsageError(
+                "The run of this folder has begun already.",
+                why="it was handed in before",
+                fix="go on with it: secure-fgl conduct PARTY --kit KIT --resume",
+            )
+        return _Watch(kit, Office.of(kit.charter, admin), settings, note).run()
 
 
 class _Watch:
