@@ -21,6 +21,7 @@ from crypto.homomorphic.similarity import similarity
 from crypto.homomorphic.weighted import weighted
 from crypto.homomorphic.weights import Weights
 from crypto.hpke import OpeningKey, SealingKey
+from crypto.passphrases import lock_under, unlock_under
 from crypto.rest import lock_at_rest, unlock_at_rest
 from crypto.samplers import Stream, derive
 from crypto.signing.signatures import SigningKey, VerifyKey
@@ -289,6 +290,13 @@ def _of_boxes() -> Iterator[Loader]:
         lambda raw: unlock_at_rest(KEY, INFO, raw),
         [lock_at_rest(KEY, INFO, bytes(100))],
         share=12,
+    )
+    yield Loader(
+        "any role: identity under a passphrase",
+        ("passphrases", "aead", "samplers"),
+        lambda raw: unlock_under(b"words", INFO, raw),
+        [lock_under(b"words", INFO, bytes(100))],
+        share=1,
     )
     yield Loader(
         "receiver: seed",

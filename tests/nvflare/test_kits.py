@@ -18,7 +18,7 @@ from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAu
 
 from protocols.wire.roles import Role
 from secure_fgl.errors import UsageError
-from secure_fgl.transports.nvflare import kits
+from secure_fgl.transports.nvflare import ending, kits
 from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
 from secure_fgl.transports.nvflare.job import POLL_SECONDS, write_job
 from secure_fgl.transports.nvflare.keys.identity_file import new_identity
@@ -130,7 +130,7 @@ time.sleep(600)
 def test_a_group_that_will_not_end_is_ended(
     how: str, made: kits.Kits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kits, "_STOP_SECONDS", 0.3)
+    monkeypatch.setattr(ending, "_POLITE_SECONDS", 0.3)
     process = subprocess.Popen(
         [sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, start_new_session=True
     )

@@ -301,6 +301,7 @@ def until(holds: Callable[[], bool], seconds: float = 120.0) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.long
 def test_ctrl_c_leaves_no_process_behind(tmp_path: Path) -> None:
     """Pressed twice: the second one must not stop the clearing away."""
     pilot(tmp_path)

@@ -42,7 +42,7 @@ def test_o27_a_site_whose_data_cannot_be_read_tells_its_own_people_why(
     table = data / NAMES[0] / "nodes.csv"
     folder = parties.folders[parties.charter.sites[NAMES[0]]]
     monkeypatch.setenv("SECURE_FGL_DATA", str(data))
-    monkeypatch.setattr(session, "Control", lambda _: None)
+    monkeypatch.setattr(session, "Control", lambda *_, **__: None)
     monkeypatch.setattr(session, "socket", SimpleNamespace(socket=lambda fileno: None))
     monkeypatch.setattr(session, "signal", Mock())
     for number, broken in enumerate((f"1,fine,{SENTINEL},2", f"1,{SENTINEL},3,2")):

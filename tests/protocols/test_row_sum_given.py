@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -61,9 +62,9 @@ class Crafting(World):
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a world whose aggregator goes on with everybody under what each was given."""
-    made = rowed(Crafting, plan=row_plan(row_policy(), FORM))
+def begun(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
+    """Begin worlds whose aggregator goes on with everybody under what each was given."""
+    worlds: list[Any] = []
 
     def adding(self: Collection, incoming: Any) -> None:
         self.where = replace(self.where, given=incoming.header.given)
@@ -76,14 +77,19 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def carrying(self: Matching, party: str, step: Any, message: Any) -> Any:
         answers = self._asked.answers
-        given = made.handed.get(party, answers.where.given)
+        given = worlds[-1].handed.get(party, answers.where.given)
         answers.where = replace(answers.where, given=given)
         return CARRY(self, party, step, message)
 
     monkeypatch.setattr(Collection, "add", adding)
     monkeypatch.setattr(Matching, "_carry", carrying)
     monkeypatch.setattr(Matching, "_take_match", taking)
-    return made.start()
+
+    def begin() -> Any:
+        worlds.append(rowed(Crafting, plan=row_plan(row_policy(), FORM)).start())
+        return worlds[-1]
+
+    return begin
 
 
 def victims(world: Any) -> np.ndarray:
@@ -93,20 +99,29 @@ def victims(world: Any) -> np.ndarray:
     return found
 
 
-def test_o8_clients_that_were_handed_different_models_add_up_no_row(world: Any) -> None:
+def test_o8_clients_that_were_handed_different_models_add_up_no_row(
+    begun: Callable[[], Any],
+) -> None:
+    world = begun()
     with pytest.raises(Refused):
         row_round(world)
     assert all(site.found is None for site in world.sites.values())
 
 
 def test_the_control_without_it_tells_the_receiver_a_single_clients_term(
-    world: Any, monkeypatch: pytest.MonkeyPatch
+    begun: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In which of its rows a node is, lots say: about three times in five it is this one."""
+
     def unbound(self: Any, epoch: int, links: Any, wanted: Any, bound: str) -> bytes:
         return BEGIN(self, epoch, links, wanted, bound.rsplit("/", 1)[0])
 
     monkeypatch.setattr(ClientRows, "begin", unbound)
-    row_round(world)
-    told = world.sites[RECEIVER].found[ROW]
+    for _ in range(40):  # 0.4^40 is below 1e-15
+        world = begun()
+        row_round(world)
+        if ROW in (found := world.sites[RECEIVER].found):
+            break
+    told = found[ROW]
     assert told[-1] >= 3  # the floor of others holds, by count
     assert np.abs(told - victims(world))[:-1].max() < 8 * STEP and victims(world)[:-1].any()

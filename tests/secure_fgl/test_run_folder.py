@@ -55,8 +55,9 @@ def test_every_file_of_a_run_and_its_audits_is_named_and_no_other(tmp_path: Path
     accepted = waivers(tmp_path, {"rule": "SIMULATION"})
     for words in (("attack",), ("report", "--baseline", run, "--waivers", accepted), ("bundle",)):
         look(("audit", words[0], run, *words[1:]))
-    between = {"charter.json", "checkpoints.json"}  # of runs between organisations, gathered
-    assert named() - seen == {"private/<party>/", *between}  # the first only while it runs
+    # Of runs between organisations, gathered; of policies that name approvers; while it runs.
+    between = {"charter.json", "checkpoints.json", "forgotten/<party>.jsonl"}
+    assert named() - seen == {"private/<party>/", "approvals.json", *between}
     assert seen <= named()
 
 
