@@ -37,6 +37,9 @@ from tests.nvflare.stage import SERVER_SITE, assemble, banks
 from tests.nvflare.test_own_folders import NAMES, SPEC, tables
 from tests.secure_fgl.cli_tools import ROOT, invoke, start
 
+# On a busy machine NVFlare does not always come up in time.
+pytestmark = pytest.mark.long
+
 PAGE = (ROOT / "docs" / "pilot.md").read_text("utf-8")
 ROUNDS = 2
 
