@@ -12,7 +12,6 @@
             tags.key (0600)        of clients in the mode `hmac` of matching: the key of item tags,
                                    which one of them made and its operators brought to the others
             socket (0600)          while the party's process listens
-            site.log (0600)        why something failed here
             site.lock, lock        which processes are at work
             stopped                the operator's word that nothing goes on
             keys/ (0700)           while the run lasts: the key to its kept state; and after it,
