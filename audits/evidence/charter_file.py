@@ -16,8 +16,10 @@ from crypto.errors import CryptoError
 from crypto.signing.canonical import canonical, parse
 from protocols.errors import EvidenceError
 
-__all__ = ["APPROVAL", "CharterFile", "approved", "read_charter"]
+__all__ = ["APPROVAL", "REHEARSED", "CharterFile", "approved", "read_charter"]
 
+REHEARSED = "Rehearsal of "
+"""How every organisation's name begins where one person played all parties."""
 APPROVAL = "charter"
 """The domain of a party's signature over a charter."""
 _ADDED = ("signatures", "refusals")  # what parties say to it, and so no part of what they sign
@@ -53,6 +55,11 @@ class CharterFile:
     signed: bytes
     organisations: Mapping[str, str] = field(default_factory=dict)
     refused: tuple[str, ...] = ()
+
+    @property
+    def rehearsed(self) -> bool:
+        """Tell whether one of its organisations is called a rehearsal's."""
+        return any(name.startswith(REHEARSED) for name in self.organisations.values())
 
 
 def read_charter(data: bytes) -> CharterFile:

@@ -78,7 +78,13 @@ def report_of(case: Case) -> Report:
     report = Report(
         subject=_subject(case),
         transport=case.roster_file.transport,
-        notes=notes(plan, egress, evidence, simulated=simulated),
+        notes=notes(
+            plan,
+            egress,
+            evidence,
+            simulated=simulated,
+            rehearsed=(named := _named(case, evidence)) is not None and named.rehearsed,
+        ),
         summary=own_summary(case, egress)
         if side
         else summary(plan, case.policy, diff, egress, gone, smallest),

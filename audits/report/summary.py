@@ -18,6 +18,7 @@ from protocols.plan.steps import Step
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.roles import Role
 
+REHEARSAL = "REHEARSAL: one person held the keys of all roles"
 SIMULATION = "SIMULATION: roles are not separated"
 SYNTHETIC = "SYNTHETIC DATA: generated, about nobody"
 UNSAFE = "UNSAFE: messages left in clear"
@@ -29,7 +30,12 @@ _MOST_NAMED = 3  # waivers in the strip; all stand under the findings
 
 
 def notes(
-    plan: Plan, egress: Sequence[Egress], evidence: Verification, *, simulated: bool
+    plan: Plan,
+    egress: Sequence[Egress],
+    evidence: Verification,
+    *,
+    simulated: bool,
+    rehearsed: bool = False,
 ) -> tuple[str, ...]:
     """Return the banners, the gravest first."""
     found = (
@@ -39,6 +45,7 @@ def notes(
         (READ, any(words.reads(row.protection) for row in egress)),
         (OPEN, any(words.opens(row.protection) for row in egress)),
         (SIMULATION, simulated),
+        (REHEARSAL, rehearsed),
         (SYNTHETIC, plan.data.synthetic),
     )
     return tuple(text for text, applies in found if applies)

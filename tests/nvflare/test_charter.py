@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from audits.evidence.charter_file import REHEARSED, read_charter
 from crypto.signing.canonical import canonical
 from protocols.errors import EvidenceError
 from protocols.wire.roles import Role
@@ -239,3 +240,10 @@ def test_a_charter_s_policy_names_no_approvers(tmp_path: Path) -> None:
     plan = made.charter.plan.model_copy(update={"policy_digest": policy.digest})
     with pytest.raises(EvidenceError, match="names approvers"):
         replace(made.charter, policy=policy, plan=plan).check_content()
+
+
+def test_a_report_of_a_rehearsal_says_so_first(made: Parties) -> None:
+    """By the organisations of a charter whose signatures hold; others' reports say nothing."""
+    drawn = read_charter(made.charter.encode())
+    assert not drawn.rehearsed  # control
+    assert replace(drawn, organisations={"aggregator": f"{REHEARSED}aggregator"}).rehearsed

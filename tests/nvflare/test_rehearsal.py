@@ -22,6 +22,7 @@ import yaml
 
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
+from audits.report.summary import REHEARSAL
 from protocols.wire.control import REFUSALS
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.errors import UsageError
@@ -156,6 +157,7 @@ def test_all_sides_are_gathered_into_a_run_that_verifies(rehearsed: Rehearsed) -
     assert {p.stem for p in (gathered.path / "ledger").iterdir()} == {*NAMES, AGGREGATOR_NAME}
     text = (gathered.path / "report" / "report.json").read_text()
     assert "Rehearsal of hospital-north" in text and '"nvflare"' in text
+    assert json.loads(text)["notes"][0] == REHEARSAL
     for name in (*NAMES, AGGREGATOR_NAME):
         secret = json.loads((rehearsed.party(name) / "identity.json").read_text())["seed"]
         for file in gathered.path.rglob("*"):

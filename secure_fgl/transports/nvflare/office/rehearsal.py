@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from audits.evidence.charter_file import REHEARSED
 from audits.evidence.steps import Case, run_checks
 from audits.evidence.verify import CHECKS
 from protocols.disclosures.match.run import shared_key
@@ -163,7 +164,7 @@ class _Stage:
                 fix="choose another --out, or remove it",
             ) from error
         roles = roles_of(self.plan, self.federation.policy)
-        organisations = {name: f"Rehearsal of {name}" for name in roles}
+        organisations = {name: f"{REHEARSED}{name}" for name in roles}
         announced = []
         for name, role in roles.items():
             facts = Facts(new_identity(self.folders[name], name, role), organisations[name])
