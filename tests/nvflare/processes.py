@@ -100,14 +100,19 @@ def children(parent: int, marked: str) -> list[int]:
     return found
 
 
+def child(parent: int, marked: str) -> int:
+    """Return the one such process, as soon as it is there: sessions and jobs start on their own."""
+    until(lambda: len(children(parent, marked)) > 0)
+    (found,) = children(parent, marked)
+    return found
+
+
 def job_process(processes: kits.Processes, site: str = SERVER_SITE) -> int:
     """Return the engine's process that relays for a party."""
     marked = ".runner_process" if site == SERVER_SITE else ".worker_process"
-    (found,) = children(processes.running[site].pid, marked)
-    return found
+    return child(processes.running[site].pid, marked)
 
 
 def session_process(processes: kits.Processes, site: str) -> int:
     """Return the process that holds a party's session."""
-    (found,) = children(processes.at_parties[site].pid, SESSION)
-    return found
+    return child(processes.at_parties[site].pid, SESSION)

@@ -21,21 +21,23 @@ from tests.nvflare.stage import CLIENTS, SERVER_SITE, Parties, cora, gather
 
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
-from secure_fgl.transports.nvflare.checks.lines import Line, Status
+from secure_fgl.transports.nvflare.checks.lines import Status
 from secure_fgl.transports.nvflare.checks.listed import check_site
 from secure_fgl.transports.nvflare.job import JobConsole
+from secure_fgl.transports.nvflare.lock import at_work
 from tests.nvflare.processes import Stage, job_process, session_process, staged, until
 
 ROUNDS, KILLED = 6, "site-2"
 
 
-def not_ready(stage: Stage, site: str) -> list[Line]:
-    """Return what `site check` finds wrong at a site, the server's answer included."""
+def not_ready(stage: Stage, site: str) -> list[str]:
+    """Return what `site check` finds wrong at a site that is up, the server's answer included."""
+    until(lambda: at_work(stage.parties.folders[site]))
     lines = [*check_site(stage.parties.folders[site], stage.made.sites[site])]
     assert lines[-1].name == "server"
     unseen = {line.name for line in lines if line.status is Status.NOT_CHECKED}
     assert unseen <= {"data"}  # a published set
-    return [line for line in lines if line.status is Status.FAIL]
+    return [line.name for line in lines if line.status is Status.FAIL]
 
 
 @dataclass
@@ -57,7 +59,7 @@ def played(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Played:
         staged(cora(data_root, rounds=ROUNDS), base, data_root) as (stage, processes),
         JobConsole(stage.made, patience=120.0) as console,
     ):
-        assert not_ready(stage, "site-1") == []
+        assert not_ready(stage, "site-1") == ["process"]  # its session is open already
         first = console.submit(stage.job("first"))
         until(stage.ledger.exists)
         aggregator = job_process(processes)
