@@ -18,7 +18,7 @@ from typing import Any
 
 __all__ = ["end", "held_back", "kill"]
 
-_POLITE_SECONDS, _LONGEST_SECONDS = 10.0, 30.0
+_POLITE_SECONDS, _LONGEST_SECONDS, _LOOK_SECONDS = 10.0, 30.0, 0.1
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -31,9 +31,10 @@ def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     for process in processes:
         _signal(process, signal.SIGTERM)
     deadline = time.monotonic() + _POLITE_SECONDS
-    for process in processes:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(max(0.0, deadline - time.monotonic()))
+    while any(process.poll() is None for process in processes) and time.monotonic() < deadline:
+        # An engine that is told to end may still start a job, which outlives it and never ends.
+        started += _started(processes)
+        time.sleep(_LOOK_SECONDS)
     _kill(processes, started)
 
 
@@ -58,7 +59,7 @@ def _kill(processes: Sequence[subprocess.Popen[bytes]], started: list[Any]) -> N
         started = [one for one in started if _lives(one)]
         if not started or time.monotonic() > deadline:
             break
-        time.sleep(0.02)
+        time.sleep(_LOOK_SECONDS)
     for process in processes:
         process.wait()
 
