@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from secure_fgl.cli._shared.charters import RunOption
 from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
 
@@ -25,9 +26,7 @@ def waive(
     until: Annotated[
         str, typer.Option("--until", metavar="YYYY-MM-DD", help="The last day; 366 days at most.")
     ],
-    run: Annotated[
-        str | None, typer.Option("--run", metavar="NAME", help="The name that the run must have.")
-    ] = None,
+    run: RunOption = None,
     format: FormatOption = Format.table,
 ) -> int:
     """Sign a waiver for a run whose policy holds models back until an attack is answered.

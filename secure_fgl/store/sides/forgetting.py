@@ -20,7 +20,8 @@ from secure_fgl.store.captures import Captures
 from secure_fgl.store.files import Folder
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.hand_overs import at_rest
-from secure_fgl.store.sides.party_side import check_name, weights_of
+from secure_fgl.store.sides.party_side import weights_of
+from secure_fgl.store.sides.places import place_of
 
 __all__ = ["Destroyed", "forget"]
 
@@ -52,23 +53,17 @@ def forget(
     Args:
         party: the party's folder.
         me: its keys; the note is signed with them.
-        run: the name that the run must have; None: any.
+        run: the run's name; None: the one run that the party joined.
         everything: also models, and the state of a run that then goes on no more at this party.
 
     Raises:
-        UsageError: it is no party's folder, or not that of these keys; a process of the party is
-            at work; the run is not over and only captures are meant; or something is still there
-            afterwards.
+        UsageError: the party never joined that run, or it is not of these keys; a process of the
+            party is at work on it; the run is not over and only captures are meant; or something is
+            still there afterwards.
         EvidenceError: an earlier note is not the party's, or the roster cannot be read.
     """
-    found = Run(party)
-    if found.party is None:
-        raise UsageError(
-            f"{party} is not a party's folder with a run in it.",
-            why="only a party destroys what is its own",
-            fix="give the folder that holds identity.json, charter.json and run/",
-        )
-    check_name(found.name, run)
+    place = place_of(party, run)
+    found, home = Run(place), Path(party)
     name = me.party.name
     if not found.folder.holds(f"ledger/{name}.jsonl"):
         raise UsageError(f"{party} holds no ledger of {name}.", fix="give that party's own folder")
@@ -76,17 +71,17 @@ def forget(
         raise UsageError(
             f"The keys in {party} are not those that {name} had in this run; nothing was removed.",
             why="they were renewed or made anew since, and a note under them is none of the run's",
-            fix="forget before keys are renewed; now only keys/ and run/ can be taken away by "
-            "hand, and the evidence of this run ends with them",
+            fix="forget before keys are renewed; now only its keys and its folder can be taken "
+            "away by hand, and the evidence of this run ends with them",
         )
-    with at_rest(found.party):
+    with at_rest(place):
         if not everything and not found.folder.holds(f"heads/{name}.checkpoint"):
             raise UsageError(
                 "The run is not over at this party, and goes on with what it captured.",
                 why="its ledger has no signed end",
                 fix="wait for the end, or give the run up at this party with --all",
             )
-        return _forgotten(found, found.party, me, KINDS if everything else KINDS[:1])
+        return _forgotten(found, home, me, KINDS if everything else KINDS[:1])
 
 
 def _forgotten(run: Run, party: Path, me: Identity, what: tuple[str, ...]) -> Destroyed:

@@ -1,8 +1,8 @@
 """What a policy holds back at the end of a run: models, until attacks are answered or accepted.
 
-Waivers of the clients lie in the party's own folder, ``PARTY/waivers/``: its own, and copies of the
-others'. The verdicts are those of ``attacks.json`` in the run; of one party's side, on which most
-attacks cannot be run, of the run that all sides were gathered into.
+Waivers of the clients lie in the party's folder of the run, ``waivers/``: its own, and copies of
+the others'. The verdicts are those of ``attacks.json`` in the run; of one party's side, on which
+most attacks cannot be run, of the run that all sides were gathered into.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from secure_fgl.store.sides.party_side import check_name
 __all__ = ["PLACE", "HeldBack", "check_released", "today"]
 
 PLACE = "waivers"
-"""Folder of a party in which the waivers of all clients lie."""
+"""Folder beside one party's side in which the waivers of all clients lie."""
 _LIMIT = 16_384  # bytes of a waiver
 
 
