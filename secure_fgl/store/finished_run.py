@@ -104,10 +104,11 @@ class Run:
             }
 
         ledgers, agreed = all_of("ledger", ".jsonl"), charter_of(self.folder, self.party)
+        notes = all_of("forgotten", ".jsonl")
         return RunView(
             charter_text=agreed,
             approvals_text=read("approvals.json"),
-            side=min(ledgers, default="nobody") if self.party is not None else "",
+            side=min(ledgers or notes, default="nobody") if self.party is not None else "",
             plan_text=read("plan.json"),
             config_text=read("config.yaml"),
             policy_text=read("policy.json"),
@@ -127,7 +128,7 @@ class Run:
             strays=tuple(folder for folder, end in ENDINGS.items() if self._strays(folder, end)),
             budgets=all_of("budgets", ".checkpoint"),
             captured=lambda: found(self.folder),
-            forgotten=all_of("forgotten", ".jsonl"),
+            forgotten=notes,
             models=lambda: party_side.locked_models(self.folder),
             held_heads=heads,
             expected_plan=expect_plan,

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audits.checks.parties.forgotten import Forgotten, note_of
+from audits.checks.parties.forgotten import KINDS, Forgotten, note_of
 from audits.evidence.run_files import policy_text
 from audits.evidence.steps import Status, Step
 from protocols.errors import EvidenceError
 from protocols.evidence.ledger import read_lines
 from protocols.policy.policy import PrivacyPolicy
 from protocols.policy.release import Release
+from protocols.policy.retention import Kept
 from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME, run_id
 from secure_fgl import load_model
@@ -27,14 +28,16 @@ from secure_fgl.federation import Federation
 from secure_fgl.predicting.inputs import answers
 from secure_fgl.predicting.model_file import model_bytes
 from secure_fgl.run.model_digest import npz_bytes
+from secure_fgl.store import captures
 from secure_fgl.store.files import Folder
 from secure_fgl.store.finished_run import Run
-from secure_fgl.store.sides import release
-from secure_fgl.store.sides.forgetting import forget
+from secure_fgl.store.sides import forgetting, release
+from secure_fgl.store.sides.forgetting import Destroyed, forget
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
 from secure_fgl.store.sides.own_model import own_model
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.store.sides.release import HeldBack
+from secure_fgl.store.sides.sweeping import sweep_runs
 from secure_fgl.transports.nvflare.party import load_identity, new_identity
 from secure_fgl.transports.nvflare.party_process import PartyProcess, conduct, open_process
 from tests import forked
@@ -43,8 +46,9 @@ from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, side
 from tests.secure_fgl.cli_tools import invoke
 
 CONFIG = banks(policy="he", rounds=2).model_copy(update={"seed": 6})
+KEPT = {Role.CLIENT: Kept(models=60, ledgers=400), Role.AGGREGATOR: Kept(models=60)}
 HELD = PrivacyPolicy.preset("he").model_copy(
-    update={"name": "held", "release": Release(requires=("A10", "A05"))}
+    update={"name": "held", "release": Release(requires=("A10", "A05")), "retention": KEPT}
 )
 NAME = "client-1"
 ATTACKS = HELD.release.requires if HELD.release is not None else ()
@@ -317,7 +321,7 @@ def test_what_sides_destroyed_is_handed_over_and_the_whole_still_verifies(
     found = Run(tmp_path / "whole").verify()
     assert found.verdict == "self-consistent only", found.failed
     whole = invoke("site", "model", tmp_path / "whole", "--out", tmp_path / "n.npz")
-    assert whole.exit_code == 2 and "model export" in whole.stderr
+    assert whole.exit_code == 2 and "holds no run" in whole.stderr
     assert step(tmp_path / "whole", "captured").detail.count("as it signed") == 2
 
 
@@ -341,6 +345,81 @@ def test_a_run_that_is_not_over_keeps_its_captures_unless_it_is_given_up(
     assert Run(place).verify().verdict == "own side holds, unsigned"
     said = invoke("site", "forget", place)
     assert said.exit_code == 2 and "--captures" in said.stderr
+
+
+# --- what a policy keeps no longer --------------------------------------------------------------
+
+
+def swept(place: Path, days: int) -> list[Any]:
+    """Sweep as on a later day; return what was destroyed, or why that failed."""
+    later, me = date.today() + timedelta(days=days), load_identity(place)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(captures, "today", lambda: later)
+        found = sweep_runs(place, lambda: me, name=me.party.name, day=lambda: later)
+        return [one.note.what if isinstance(one, Destroyed) else one for _, one in found]
+
+
+def test_what_is_over_by_the_policy_is_swept_keys_first_and_signed(
+    played: Parties, tmp_path: Path
+) -> None:
+    place = copied(played, NAME, tmp_path)
+    whole = sorted(side(place).rglob("*"))
+    said = invoke("site", "sweep", place)
+    assert said.exit_code == 0 and "Nothing is over" in said.stderr
+    assert sorted(side(place).rglob("*")) == whole  # the control: today nothing is over
+    assert swept(place, 31) == [("captures",)] and swept(place, 31) == []
+    assert not (side(place) / "captured").exists()
+    assert own_model(place).facts["client"] == NAME
+    assert swept(place, 61) == [("models",)] and swept(place, 61) == []
+    assert not list((place / "keys").rglob("*.key"))
+    assert Run(place).verify().verdict == "own side holds"
+    assert "destroyed its models" in step(place, "captured").detail
+    assert swept(place, 400) == []
+    assert swept(place, 401) == [KINDS] and swept(place, 401) == []
+    left = {str(p.relative_to(side(place))) for p in side(place).rglob("*") if p.is_file()}
+    stay = {"config.yaml", "plan.json", "policy.json", "roster.json"}
+    assert left == {*stay, f"forgotten/{NAME}.jsonl"}
+    found = Run(place).verify()
+    assert found.verdict == "own side destroyed, as signed" and found.ok
+    assert "destroyed its ledger at" in step(place, "files").detail
+    told = invoke("audit", "verify", place)
+    assert told.exit_code == 0 and "own side destroyed, as signed" in told.stdout
+    told = invoke("site", "hand-over", place, "--out", tmp_path / "x.zip")
+    assert told.exit_code == 5 and not (tmp_path / "x.zip").exists()
+    (side(place) / "forgotten" / f"{NAME}.jsonl").unlink()  # the control: without that word
+    assert Run(place).verify().verdict == "FAILED at files"
+    (error,) = swept(place, 401)
+    assert isinstance(error, EvidenceError)  # and nobody signs it now
+    authority = copied(played, "key-authority", tmp_path)
+    assert swept(authority, 4000) == []  # the policy names no days for its role
+
+
+def test_a_sweep_that_was_interrupted_left_its_word(
+    played: Parties, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = copied(played, NAME, tmp_path)
+    notes, plain = side(place) / "forgotten" / f"{NAME}.jsonl", forgetting._end_evidence
+
+    def killed(run: Run) -> None:
+        assert notes.is_file(), "the ledger goes before its note"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(forgetting, "_end_evidence", killed)
+    with pytest.raises(KeyboardInterrupt):
+        swept(place, 401)
+    assert Run(place).verify().verdict == "own side holds"
+    monkeypatch.setattr(forgetting, "_end_evidence", plain)
+    assert swept(place, 401) == [KINDS]
+    assert Run(place).verify().verdict == "own side destroyed, as signed"
+
+
+def test_a_sweep_believes_no_policy_but_the_run_s(played: Parties, tmp_path: Path) -> None:
+    place = copied(played, NAME, tmp_path)
+    short = HELD.model_copy(update={"retention": {Role.CLIENT: Kept(models=1, ledgers=30)}})
+    (side(place) / "policy.json").write_bytes(policy_text(short).encode())
+    (error,) = swept(place, 59)
+    assert isinstance(error, EvidenceError) and "does not follow" in str(error)
+    assert (side(place) / "models" / NAME / "model").is_file()
 
 
 # --- what a policy holds back -------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """What a party destroys of its own side: keys first, then what they open, then a signed note.
 
-Ledger, head, charter, plan and report stay: they are evidence, and hold nothing of anybody's data.
+`forget` leaves ledger, head, charter, plan and report: they are evidence, and hold nothing of
+anybody's data. Only a policy whose days are over (`sweeping`) takes the ledger, too.
 A piece that was copied elsewhere, into a backup, is locked for good once its key is gone, unless
 the key was copied, too.
 """
@@ -21,9 +22,9 @@ from secure_fgl.store.files import Folder
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.hand_overs import at_rest
 from secure_fgl.store.sides.party_side import weights_of
-from secure_fgl.store.sides.places import place_of
+from secure_fgl.store.sides.places import RUNS, place_of
 
-__all__ = ["Destroyed", "forget"]
+__all__ = ["Destroyed", "destroy", "forget"]
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,25 @@ def forget(
                 why="its ledger has no signed end",
                 fix="wait for the end, or give the run up at this party with --all",
             )
-        return _forgotten(found, home, me, KINDS if everything else KINDS[:1])
+        return _forgotten(found, home, me, KINDS[:3] if everything else KINDS[:1])
+
+
+def destroy(run: Run, party: Path, me: Identity, what: tuple[str, ...]) -> Destroyed:
+    """Destroy these kinds of what a party kept of a run, and sign it.
+
+    Args:
+        run: the party's side.
+        party: the party's folder.
+        me: its keys.
+        what: of `KINDS`, in their order.
+
+    Raises:
+        UsageError: a process of the party is at work on the run, or something is still there
+            afterwards.
+        EvidenceError: an earlier note is not the party's.
+    """
+    with at_rest(party / RUNS / run.name):
+        return _forgotten(run, party, me, what)
 
 
 def _forgotten(run: Run, party: Path, me: Identity, what: tuple[str, ...]) -> Destroyed:
@@ -90,6 +109,8 @@ def _forgotten(run: Run, party: Path, me: Identity, what: tuple[str, ...]) -> De
     notes = read_notes(earlier, me.party.verify, run=run.name, party=name)
     places = [place for kind in what for place in _PLACES[kind]]
     pieces = sum(_count(run.path / place) for place in places)
+    if "ledger" in what:  # all but the notes, and what says of which run they are
+        pieces = _count(run.path) - sum(run.folder.holds(n) for n in (*_STAY, file))
     keys = Folder(party / "keys")
     keyed = any(keys.there(place) for kind in what for place in _keys(kind, run.name))
     same = [note for note in notes if set(what) <= set(note.what)]
@@ -100,6 +121,8 @@ def _forgotten(run: Run, party: Path, me: Identity, what: tuple[str, ...]) -> De
         note = Forgotten(what, clock())
         signed = note_of(me.signing, note, run=run.name, party=name)
         run.folder.write(file, earlier + signed)
+        if "ledger" in what:  # after its note: a ledger that is gone without one is broken evidence
+            _end_evidence(run)
     except OSError as error:
         raise UsageError(
             f"Not all of it could be destroyed, or noted ({error.strerror}).",
@@ -109,13 +132,29 @@ def _forgotten(run: Run, party: Path, me: Identity, what: tuple[str, ...]) -> De
     return Destroyed(note, pieces, run.path / file)
 
 
-_PLACES = {"captures": ("captured",), "models": ("models", "checkpoints"), "state": ("private",)}
-"""Folders of a run in which pieces lie, by kind."""
+_PLACES = {
+    "captures": ("captured",), "models": ("models", "checkpoints"), "state": ("private",),
+    "ledger": (),
+}  # fmt: skip
+"""Folders of a run in which pieces lie, by kind; all of the run's for the ledger."""
+_STAY = ("config.yaml", "plan.json", "policy.json", "roster.json")
+
+
+def _end_evidence(run: Run) -> None:
+    """Remove all but the notes, and what says of which run they are; the ledger goes last."""
+    for name in run.folder.names():
+        if name not in _STAY:
+            run.folder.remove(name)
+    for folder in sorted(run.folder.folders(), key="ledger".__eq__):
+        if folder != "forgotten":
+            run.folder.remove_tree(folder)
+    if run.folder.there("ledger"):
+        raise UsageError(f"{run.path / 'ledger'} could not be removed.", fix="look at its folder")
 
 
 def _keys(kind: str, run: str) -> tuple[str, ...]:
     """Return where a kind's keys lie below ``keys/``."""
-    return (run,) if kind == "state" else (f"{kind}/{run}",)
+    return {"state": (run,), "ledger": ()}.get(kind, (f"{kind}/{run}",))
 
 
 def _destroy(run: Run, party: Path, me: Identity, what: tuple[str, ...]) -> None:
