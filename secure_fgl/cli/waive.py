@@ -31,8 +31,8 @@ def waive(
 ) -> int:
     """Sign a waiver for a run whose policy holds models back until an attack is answered.
 
-    It is written to PARTY/waivers. Models come out where the waivers of all
-    clients lie: copy yours into the others' PARTY/waivers, and theirs into
+    It is written to PARTY/runs/RUN/waivers. Models come out where the waivers of all
+    clients lie: copy yours into the others' folders of that run, and theirs into
     yours. Only clients sign: the records in the model are theirs.
     """
     from secure_fgl.cli._shared.output import print_json, say
@@ -45,5 +45,5 @@ def waive(
         print_json({"file": str(path), **facts})
         return 0
     typer.echo(str(path))
-    say("Next: give it to the other parties, for their PARTY/waivers.")
+    say("Next: give it to the other parties, for their PARTY/runs/RUN/waivers.")
     return 0
