@@ -137,7 +137,7 @@ IDENTITY = Format(
     "locked identity", 1, "open it with the program that made it, or make new keys with site new"
 )
 RELEASE_WAIVER = Format("waiver of a release", 1, "sign it again with this program")
-FORGOTTEN = Format("note of what was destroyed", 1, _AUDIT)
+FORGOTTEN = Format("note of what was destroyed", 2, _AUDIT)
 BUDGET = Format("budget", 1, "use the program that wrote it; removing it forgets what was spent")
 FORMATS = (
     ENVELOPE,

@@ -89,7 +89,9 @@ def hand_over(view: RunView) -> bytes:
     if party not in {entry["name"] for entry in roster.roster.document()}:
         fail(STEP, "the ledger here belongs to nobody on the roster")
     files = dict(zip(DOCUMENTS, _documents(bare), strict=True))
-    files[f"ledger/{party}.jsonl"] = bare.ledgers.get(party, b"")
+    files[f"ledger/{party}.jsonl"] = bare.ledgers.get(party) or fail(
+        STEP, f"the ledger of {party} is gone: there is nothing to hand over"
+    )
     if note := bare.checkpoints.get(party):
         files[f"heads/{party}.checkpoint"] = note.encode()
     if said := bare.forgotten.get(party):

@@ -7,9 +7,10 @@ import hmac
 from collections.abc import Iterator
 
 from audits.accounting.engines import false_noise
+from audits.checks.parties.forgotten import destroyed_ledger
 from audits.checks.parties.left import may_lack_head
 from audits.evidence.run_files import LEDGER_LIMIT, fail
-from audits.evidence.steps import Case, Check
+from audits.evidence.steps import Case, Check, NotChecked
 from audits.report.words import plural
 from protocols.disclosures.registry import code
 from protocols.errors import OtherVersion
@@ -28,6 +29,8 @@ def files(case: Case) -> str:
     read = (case.plan, case.policy, case.roster_file)  # each raises at step "files"
     case.result, case.metrics  # noqa: B018 - these too; a run that ended early may lack them
     if not view.ledgers:
+        if when := destroyed_ledger(case):
+            raise NotChecked(f"{view.side} destroyed its ledger at {when}, as it signed")
         fail("files", "there is no ledger")
     for party, data in view.ledgers.items():
         if not data:

@@ -34,6 +34,7 @@ SELF_CONSISTENT = "self-consistent only"
 WITNESSED = "verified against heads held by others"
 OWN_SIDE = "own side holds"
 UNSIGNED_SIDE = "own side holds, unsigned"
+DESTROYED_SIDE = "own side destroyed, as signed"
 
 
 class Status(StrEnum):
@@ -189,7 +190,7 @@ class Verification:
 
     @property
     def verdict(self) -> str:
-        """One of five sentences; a run is witnessed only if every party's head was compared.
+        """One of six sentences; a run is witnessed only if every party's head was compared.
 
         Of a side without a signed head nothing is signed: whoever holds the charter could have
         written it.
@@ -197,6 +198,8 @@ class Verification:
         if self.failed is not None:
             return f"FAILED at {self.failed.name}"
         if self.side:
+            if any(s.name == "files" and s.status is Status.NOT_CHECKED for s in self.steps):
+                return DESTROYED_SIDE  # nothing of it can be looked at any more
             signed = any(s.name == "tree" and s.status is Status.OK for s in self.steps)
             return OWN_SIDE if signed else UNSIGNED_SIDE
         heads = [step for step in self.steps if step.name == "heads"]

@@ -25,6 +25,7 @@ from protocols.policy.guards import AnyGuard, UnsafeClear
 from protocols.policy.own_noise import bare_objection, check_one_target, check_records
 from protocols.policy.presets import FACTS
 from protocols.policy.release import Release
+from protocols.policy.retention import Retention, check_kept
 from protocols.privacy.training import Training
 from protocols.strict import Strict, nearest, not_yaml, problems, read_yaml
 
@@ -32,10 +33,9 @@ __all__ = ["PRESETS", "Budget", "Capture", "PrivacyPolicy"]
 
 S = TypeVar("S")
 
-
 _UNSAID: tuple[tuple[str, Any], ...] = (
-    ("cohort_changes", "any"), ("topology_floor", "checked"), ("approvals", {}), ("release", None)
-)  # fmt: skip
+    ("cohort_changes", "any"), ("topology_floor", "checked"), ("approvals", {}), ("release", None),
+    ("retention", {}))  # fmt: skip
 
 
 class PrivacyPolicy(Strict):
@@ -67,6 +67,7 @@ class PrivacyPolicy(Strict):
             The plan says for each Ask what holds.
         approvals: who signs a plan before it runs, but for a charter: name -> Ed25519 key (hex).
         release: which attacks must be answered, or accepted by all clients, before a model leaves.
+        retention: how long parties keep ledger and models, by role; see `Kept`.
     """
 
     name: str = Field(min_length=1, max_length=40, pattern=r"^[a-z0-9_-]+$")
@@ -84,6 +85,7 @@ class PrivacyPolicy(Strict):
     models: Literal["recomputed", "as_sent"] = "recomputed"
     approvals: Approvers = Field(default={})
     release: Release | None = None
+    retention: Retention = Field(default={})
 
     @model_validator(mode="after")
     def _chains_are_complete(self) -> PrivacyPolicy:
@@ -100,6 +102,7 @@ class PrivacyPolicy(Strict):
             raise ValueError(
                 f"cohort_changes: {self.cohort_changes} needs 'mask' among the guards of SUM"
             )
+        check_kept(self.retention, self.capture)
         for disclosure, chain in self.rules.items():
             rules = rules_of(disclosure)
             if self.budget is not None and not rules.accounted(chain):
@@ -130,8 +133,7 @@ class PrivacyPolicy(Strict):
             raise PolicyError(
                 f"{str(source)!r} is neither a policy preset nor a file.",
                 why="presets are named letter by letter, and no file lies at this path",
-                fix="name a preset, or the path of a policy file; "
-                + nearest(str(source), sorted(PRESETS)),
+                fix=f"name a preset or a policy file; {nearest(str(source), sorted(PRESETS))}",
             )
         try:
             return cls.model_validate(read_yaml(path.read_text("utf-8")))
@@ -236,9 +238,8 @@ class PrivacyPolicy(Strict):
                 return found
         if found := self._beside(form) or bare_objection(form, self.rules):
             return found
-        if find(self.rules.get(Disclosure.SUM, ()), "record_noise") and (
-            found := counted_objection(form)
-        ):
+        noised = find(self.rules.get(Disclosure.SUM, ()), "record_noise")
+        if noised and (found := counted_objection(form)):
             return found
         if self.training is None:
             return None
@@ -265,8 +266,7 @@ class PrivacyPolicy(Strict):
         Raises:
             NotAdmitted: no form fits; says for each form which message is in the way.
         """
-        objections: dict[str, list[str]] = {}
-        protected = False
+        objections, protected = dict[str, list[str]](), False
         for form in algorithm.forms:
             said = {d for kind in form.messages() for d in form.disclosures(kind)}
             objection = self._objection(form)

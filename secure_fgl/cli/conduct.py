@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from secure_fgl.cli._shared.charters import RunOption
 from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
 _TIME = re.compile(r"([1-9]\d{0,5})(s|m|h)")
@@ -24,6 +25,7 @@ def conduct(
     kit: Annotated[
         Path, typer.Option("--kit", metavar="KIT", help="NVFlare's kit of the administrator.")
     ],
+    run: RunOption = None,
     deadline: Annotated[
         str,
         typer.Option(metavar="TIME", help="How long one exchange may take: 90s, 10m, 2h."),
@@ -45,7 +47,7 @@ def conduct(
     from secure_fgl.transports.nvflare.party import PartyKit
 
     settings = Settings(deadline=_seconds(deadline), resume=resume, tell=say)
-    office = PartyKit.load(party)
+    office = PartyKit.load(party, run)
     try:
         with contextlib.redirect_stdout(sys.stderr):  # NVFlare prints
             ending, why = see_through(office, kit, settings)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from secure_fgl.cli._shared.charters import RunOption
 from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
 
@@ -21,9 +22,7 @@ def forget(
     everything: Annotated[
         bool, typer.Option("--all", help="Destroy models and kept state, too.")
     ] = False,
-    run: Annotated[
-        str | None, typer.Option("--run", metavar="NAME", help="The name that the run must have.")
-    ] = None,
+    run: RunOption = None,
     format: FormatOption = Format.table,
 ) -> int:
     """Destroy what this party kept of a run: keys first, then pieces, and sign what and when.

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from secure_fgl.cli._shared.charters import RunOption
 from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
 
@@ -16,9 +17,7 @@ def hand_over(
         Path, typer.Argument(metavar="PARTY", help="The party's folder, with identity.json.")
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write.")],
-    run: Annotated[
-        str | None, typer.Option("--run", metavar="NAME", help="The name that the run must have.")
-    ] = None,
+    run: RunOption = None,
     format: FormatOption = Format.table,
 ) -> int:
     """Write this party's side of a run as a file: charter, plan, its ledger and its head.

@@ -15,6 +15,7 @@ from secure_fgl.cli.site_check import site_check
 from secure_fgl.cli.site_model import site_model
 from secure_fgl.cli.start import start
 from secure_fgl.cli.stop import stop
+from secure_fgl.cli.sweep import sweep
 from secure_fgl.cli.waive import waive
 
 app = typer.Typer(
@@ -34,3 +35,4 @@ app.command("check", epilog=EXAMPLE["site check"])(site_check)
 app.command("waive", epilog=EXAMPLE["waive"])(waive)
 app.command("start", epilog=EXAMPLE["start"])(start)
 app.command("stop", epilog=EXAMPLE["stop"])(stop)
+app.command("sweep", epilog=EXAMPLE["sweep"])(sweep)

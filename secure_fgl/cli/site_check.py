@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from secure_fgl.cli._shared.charters import RunOption
 from secure_fgl.cli._shared.verb import Format, FormatOption, exit_code, verb
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ def site_check(
         Path | None,
         typer.Option("--kit", metavar="KIT", help="Its start-up kit; its server is asked, too."),
     ] = None,
+    run: RunOption = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 4 where something was not checked.")
     ] = False,
@@ -37,7 +39,7 @@ def site_check(
     from secure_fgl.cli._shared.output import WORDS, cell, console, grid, print_json
     from secure_fgl.transports.nvflare.checks.listed import check_site
 
-    lines = list(check_site(party, kit))
+    lines = list(check_site(party, kit, run=run))
     if format is Format.json:
         print_json({"party": str(party), "checks": [_document(line) for line in lines]})
         return _code(lines, strict=strict)

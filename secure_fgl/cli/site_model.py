@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from secure_fgl.cli._shared.charters import RunOption
 from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
 
@@ -24,9 +25,7 @@ def site_model(
         Path, typer.Argument(metavar="PARTY", help="The party's folder, with identity.json.")
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The npz to write.")],
-    run: Annotated[
-        str | None, typer.Option("--run", metavar="NAME", help="The name that the run must have.")
-    ] = None,
+    run: RunOption = None,
     which: Annotated[
         Which, typer.Option(help="The best one on validation, or the one after the last round.")
     ] = Which.best,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from secure_fgl.cli._shared.charters import RunOption
 from secure_fgl.cli._shared.verb import verb
 
 
@@ -22,6 +23,7 @@ def start(
             help="NVFlare's kit of this site; its owner may connect.",
         ),
     ] = None,
+    run: RunOption = None,
     socket: Annotated[
         Path | None,
         typer.Option("--socket", metavar="FILE", help="Where to listen; by default PARTY/socket."),
@@ -38,8 +40,11 @@ def start(
     Ctrl-C ends it so that the run can go on with the next start; site stop ends
     it so that nothing goes on without --again.
 
+    Each run has a process and a socket of its own: its name follows that of --socket
+    after a dot, and no job of another run finds it.
+
     Where NVFlare runs under a user of its own, --socket names a place that both
-    reach: a folder of this user's, mode 0750, whose group is NVFlare's.
+    reach: in a folder of this user's, mode 0750, whose group is NVFlare's.
     """
     import os
 
@@ -58,4 +63,5 @@ def start(
             why="NVFlare runs under a user of its own, which is as it should be",
             fix="--socket FILE in a folder of this user's, mode 0750, whose group is NVFlare's",
         )
-    return keep_up(party, place=socket, users=sorted({me, engine}), again=again, say=say)
+    users = sorted({me, engine})
+    return keep_up(party, run=run, place=socket, users=users, again=again, say=say)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from secure_fgl.cli._shared.charters import RunOption
 from secure_fgl.cli._shared.verb import verb
 
 
@@ -23,6 +24,7 @@ class Shown(StrEnum):
 @verb
 def status(
     party: Annotated[Path, typer.Argument(metavar="PARTY", help="The party's folder.")],
+    run: RunOption = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Print it again as it changes, until the run ends.")
     ] = False,
@@ -35,13 +37,14 @@ def status(
     It reads what the party's process notes in its folder, and asks nobody. Nothing
     of data, scores or keys is in it: only what the network and the plan say.
     """
+    from secure_fgl.store.sides.places import place_of
     from secure_fgl.transports.nvflare.sessions.shown import facts_of
     from secure_fgl.transports.nvflare.sessions.status import State
 
-    shown = None
+    place, shown = place_of(party, run), None
     while True:
         now = time.time()
-        facts = facts_of(party, now)
+        facts = facts_of(place, now)
         over = facts["state"] in (State.OVER, State.REFUSED)
         moved = facts["at"], facts["process"], facts["job"], now // _AT_LEAST
         if moved != shown:

@@ -7,25 +7,27 @@ from typing import Annotated
 
 import typer
 
+from secure_fgl.cli._shared.charters import RunOption
 from secure_fgl.cli._shared.verb import verb
 
 
 @verb
 def stop(
     party: Annotated[Path, typer.Argument(metavar="PARTY", help="The party's folder.")],
+    run: RunOption = None,
     patience: Annotated[
         float, typer.Option("--patience", metavar="SECONDS", min=0, help="How long to wait.")
     ] = 600.0,
 ) -> int:
     """End this party's session between two exchanges and sign the head of its ledger.
 
-    Nothing that is queued or being computed leaves. The others see a site that
-    left, and go on without it where they can. site start goes on only with
-    --again.
+    Without --run all runs of this party are stopped. Nothing that is queued or
+    being computed leaves. The others see a site that left, and go on without it
+    where they can. site start goes on only with --again.
     """
     from secure_fgl.cli._shared.output import say
     from secure_fgl.transports.nvflare.site.leaving import stop as end
 
-    end(party, seconds=patience)
-    say("Stopped. Nothing leaves this site until: secure-fgl site start PARTY --again")
+    stopped = ", ".join(end(party, run=run, seconds=patience)) or "nothing: there is no run here"
+    say(f"Stopped {stopped}. Nothing leaves until: secure-fgl site start PARTY --again")
     return 0

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from secure_fgl.cli._shared.charters import RunOption
 from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
 
@@ -25,15 +26,13 @@ def waive(
     until: Annotated[
         str, typer.Option("--until", metavar="YYYY-MM-DD", help="The last day; 366 days at most.")
     ],
-    run: Annotated[
-        str | None, typer.Option("--run", metavar="NAME", help="The name that the run must have.")
-    ] = None,
+    run: RunOption = None,
     format: FormatOption = Format.table,
 ) -> int:
     """Sign a waiver for a run whose policy holds models back until an attack is answered.
 
-    It is written to PARTY/waivers. Models come out where the waivers of all
-    clients lie: copy yours into the others' PARTY/waivers, and theirs into
+    It is written to PARTY/runs/RUN/waivers. Models come out where the waivers of all
+    clients lie: copy yours into the others' folders of that run, and theirs into
     yours. Only clients sign: the records in the model are theirs.
     """
     from secure_fgl.cli._shared.output import print_json, say
@@ -46,5 +45,5 @@ def waive(
         print_json({"file": str(path), **facts})
         return 0
     typer.echo(str(path))
-    say("Next: give it to the other parties, for their PARTY/waivers.")
+    say("Next: give it to the other parties, for their PARTY/runs/RUN/waivers.")
     return 0

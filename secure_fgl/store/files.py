@@ -27,7 +27,16 @@ from typing import BinaryIO
 from protocols.errors import EvidenceError
 from secure_fgl.errors import UsageError
 
-__all__ = ["FILE_LIMIT", "Folder", "content", "create", "is_temporary", "replace", "run_name"]
+__all__ = [
+    "FILE_LIMIT",
+    "Folder",
+    "content",
+    "create",
+    "is_run_name",
+    "is_temporary",
+    "replace",
+    "run_name",
+]
 
 FILE_LIMIT = 1 << 30  # bytes; larger files are refused, not read
 _PART = 1 << 20  # bytes of a file that are held while it is summed
@@ -41,6 +50,11 @@ _RUN = re.compile(r"[0-9a-f]{32}")
 def is_temporary(name: str) -> bool:
     """Tell whether a file's name is one under which a file is written, and which a kill leaves."""
     return bool(_TEMPORARY.fullmatch(name))
+
+
+def is_run_name(text: str) -> bool:
+    """Tell whether a text is a run's name: 32 hexadecimal digits."""
+    return bool(_RUN.fullmatch(text))
 
 
 def run_name(text: object) -> str:

@@ -13,7 +13,9 @@ from secure_fgl import _floors
 from secure_fgl.errors import UsageError
 from secure_fgl.store.captures import found, sweep
 from secure_fgl.store.files import FILE_LIMIT, Folder, is_temporary, replace
-from secure_fgl.store.sides.party_side import charter_of, locked_models, run_of, side_of, weights_of
+from secure_fgl.store.sides import party_side
+from secure_fgl.store.sides.party_side import charter_of, run_of, side_of, weights_of
+from secure_fgl.store.sides.places import party_of
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +42,8 @@ class Run:
             UsageError if it is neither.
 
     Attributes:
-        party: the party's folder where this is one party's side; None: the folder of a whole run.
+        party: where this is one party's side, the folder of the run at the party; None: the folder
+            of a whole run.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -48,7 +51,7 @@ class Run:
         self.folder = Folder(self.path)
         sweep()  # whoever looks at a run ends captures whose days are over
         if self.party is not None:
-            sweep(self.party / "keys" / "captures")
+            sweep(party_of(self.party) / "keys" / "captures")
         if not self.folder.holds("plan.json"):
             raise UsageError(
                 f"{self.path} is not a run folder: it holds no plan.json.",
@@ -101,10 +104,11 @@ class Run:
             }
 
         ledgers, agreed = all_of("ledger", ".jsonl"), charter_of(self.folder, self.party)
+        notes = all_of("forgotten", ".jsonl")
         return RunView(
             charter_text=agreed,
             approvals_text=read("approvals.json"),
-            side=min(ledgers, default="nobody") if self.party is not None else "",
+            side=min(ledgers or notes, default="nobody") if self.party is not None else "",
             plan_text=read("plan.json"),
             config_text=read("config.yaml"),
             policy_text=read("policy.json"),
@@ -124,8 +128,8 @@ class Run:
             strays=tuple(folder for folder, end in ENDINGS.items() if self._strays(folder, end)),
             budgets=all_of("budgets", ".checkpoint"),
             captured=lambda: found(self.folder),
-            forgotten=all_of("forgotten", ".jsonl"),
-            models=lambda: locked_models(self.folder),
+            forgotten=notes,
+            models=lambda: party_side.locked_models(self.folder),
             held_heads=heads,
             expected_plan=expect_plan,
         )
@@ -176,9 +180,9 @@ class Run:
 
     @property
     def keys(self) -> Path | None:
-        """Where one party's own keys lie, beside its side; None: in the user's folder."""
-        beside = self.path.resolve().parent
-        return beside / "keys" if (beside / "identity.json").is_file() else None
+        """Where one party's own keys lie; None: in the user's folder."""
+        home = party_of(self.party) if self.party is not None else None
+        return home / "keys" if home is not None and (home / "identity.json").is_file() else None
 
     @property
     def client_models(self) -> ClientModels:

@@ -14,6 +14,7 @@ from protocols.policy.policy import PrivacyPolicy
 from protocols.sessions.table import State
 from secure_fgl.config import Config
 from secure_fgl.run.model_digest import npz_bytes, weights_digest
+from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare.charter import Charter
 from tests.audits.toy_run import (
     AGGREGATOR,
@@ -49,7 +50,11 @@ class Federation:
 
     def run(self, party: str) -> Path:
         """Return a party's side of the run folder."""
-        return self.folders[party] / "run"
+        return self.place(party) / "run"
+
+    def place(self, party: str) -> Path:
+        """Return the folder of the run at a party."""
+        return place_of(self.folders[party])
 
     def ledger(self, party: str) -> Path:
         """Return a party's ledger."""
@@ -131,7 +136,8 @@ def _write(toy: Toy, charter: Charter, party: str, folder: Path) -> None:
         files["run/result.json"] = text({**RESULT, **mine})
         files |= {f"run/checkpoints/{name}.npz": npz_bytes(MODELS[name]) for name in MODELS}
     for name, data in files.items():
-        path = folder / name
+        party_s = name.startswith(("identity", "keys"))
+        path = folder / ("." if party_s else f"runs/{toy.run}") / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
 

@@ -21,6 +21,7 @@ from secure_fgl.errors import UsageError
 from secure_fgl.store.bundles import verify_path, write_bundle
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
+from secure_fgl.store.sides.places import place_of
 from tests.audits.party_tools import Federation, play
 from tests.audits.test_bundle import by_hand
 from tests.audits.toy_run import AGGREGATOR, FIVE
@@ -70,7 +71,7 @@ def test_a_side_holds_its_own_and_nothing_else(
         assert files == agreed | own | (result if name == AGGREGATOR else set())
         for secret in (b"5ec2e7", b"kept state", str(made.folders[name]).encode(), b"/srv/x"):
             assert secret not in data
-        assert (made.folders[name] / "run" / "private" / "x").exists()  # there was something
+        assert (made.run(name) / "private" / "x").exists()  # there was something
         assert data == hand_over(Run(made.folders[name]).view())  # the same side, the same bytes
     first, _ = write_hand_over(made.folders[MINE], tmp_path / "a.zip")
     assert first.read_bytes() == sides[MINE]
@@ -136,7 +137,7 @@ def test_commands_take_a_partys_folder(made: Federation, tmp_path: Path) -> None
     shown = invoke("audit", "verify", folder, "--run", made.toy.run, "--format", "json")
     told = json.loads(shown.stdout)
     assert shown.exit_code == 0 and told["verdict"] == "own side holds"
-    assert invoke("audit", "verify", folder / "run").exit_code == 0
+    assert invoke("audit", "verify", made.run(MINE)).exit_code == 0
     assert invoke("audit", "verify", folder, "--run", "00" * 16).exit_code == 2
     assert invoke("audit", "account", folder).exit_code == 0
     assert invoke("audit", "account", made.folders[AGGREGATOR]).exit_code == 2
@@ -165,7 +166,7 @@ def test_who_is_missing_is_named_and_the_whole_does_not_verify(
 def test_nothing_is_handed_over_while_a_process_is_at_work(
     made: Federation, tmp_path: Path
 ) -> None:
-    lock = made.folders[OTHER] / "lock"
+    lock = made.place(OTHER) / "lock"
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(UsageError, match="at work"):
@@ -177,7 +178,7 @@ def test_a_broken_side_is_handed_over_and_says_so(made: Federation, tmp_path: Pa
     import shutil
 
     folder = Path(shutil.copytree(made.folders[OTHER], tmp_path / "party"))
-    ledger = folder / "run" / "ledger" / f"{OTHER}.jsonl"
+    ledger = place_of(folder) / "run" / "ledger" / f"{OTHER}.jsonl"
     ledger.write_bytes(ledger.read_bytes()[:-50])
     shown = invoke("site", "hand-over", folder, "--out", tmp_path / "x.zip")
     assert shown.exit_code == 5 and "FAILED at chain" in shown.stderr

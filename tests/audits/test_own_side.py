@@ -72,9 +72,9 @@ def test_every_honest_side_holds_and_says_what_only_others_show(he: Federation) 
 
 def test_a_side_is_found_in_its_folder_and_a_whole_run_is_none(he: Federation) -> None:
     folder = he.folders[MINE]
-    for place in (folder, folder / "run"):
+    for place in (folder, he.place(MINE), he.run(MINE)):
         found = Run(place)
-        assert found.path == folder / "run" and found.party is not None
+        assert found.path == he.run(MINE) and found.party is not None
         assert found.view().side == MINE and found.view().charter_text
     alone = replace(side(he, MINE), side="")  # the control: as all parties' files it fails
     fails_at("roster", alone)

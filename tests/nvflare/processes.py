@@ -17,7 +17,7 @@ from protocols.evidence.ledger import read_lines
 from secure_fgl.config import Config
 from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.job import write_job
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble
+from tests.nvflare.stage import SERVER_SITE, Parties, assemble, side
 
 ROOT = Path(secure_fgl.__file__).parents[1]
 SESSION = "secure_fgl.transports.nvflare.site.session"
@@ -33,14 +33,14 @@ class Stage:
 
     @property
     def ledger(self) -> Path:
-        return self.parties.folders[SERVER_SITE] / "run" / "ledger" / "aggregator.jsonl"
+        return side(self.parties.folders[SERVER_SITE]) / "ledger" / "aggregator.jsonl"
 
     def opened(self) -> int:
         """Return how many sums the aggregator has opened so far."""
         return self.ledger.read_bytes().count(b'"kind":"open"') if self.ledger.exists() else 0
 
     def finished(self) -> bool:
-        return (self.parties.folders[SERVER_SITE] / "run" / "result.json").exists()
+        return (side(self.parties.folders[SERVER_SITE]) / "result.json").exists()
 
     def job(self, name: str) -> Path:
         charter = self.parties.charter
@@ -49,7 +49,7 @@ class Stage:
     def entries(self, site: str) -> list[dict[str, Any]]:
         """Return a party's ledger as it stands."""
         folder = self.parties.folders[site]
-        data = (folder / "run" / "ledger" / f"{folder.name}.jsonl").read_bytes()
+        data = (side(folder) / "ledger" / f"{folder.name}.jsonl").read_bytes()
         return [entry for entry, _ in read_lines(data[: data.rfind(b"\n") + 1])]
 
 

@@ -12,6 +12,7 @@ from protocols.plan.parties import roles_of
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
+from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import joining, party
 from secure_fgl.transports.nvflare.charter import Charter
 from secure_fgl.transports.nvflare.party import PartyKit
@@ -54,6 +55,11 @@ def banks(*, rounds: int = 1, policy: str = "masks", algorithm: str = "fed_avg")
     )
 
 
+def side(party: Path) -> Path:
+    """Return a party's side of the one run that it joined."""
+    return place_of(party) / "run"
+
+
 @dataclass
 class Parties:
     """Everybody's folder, by the name of the site."""
@@ -72,7 +78,7 @@ class Parties:
     def result(self) -> dict[str, Any]:
         """Return what the aggregator wrote at the end."""
         found: dict[str, Any] = json.loads(
-            (self.folders[SERVER_SITE] / "run" / "result.json").read_text()
+            (side(self.folders[SERVER_SITE]) / "result.json").read_text()
         )
         return found
 
@@ -98,14 +104,32 @@ def assemble(config: Config, folder: Path) -> Parties:
     return Parties(charter, folders)
 
 
+def another(parties: Parties, config: Config) -> Charter:
+    """Let the very same identities agree on one more charter, and keep it beside the first."""
+    federation, first = Federation.from_config(config), parties.charter
+    charter = Charter.draw_up(
+        [first.roster.party(name) for name in first.sites],
+        first.sites,
+        plan=federation.plan(),
+        policy=federation.policy,
+        config=config,
+        spec=federation.own_spec(),
+    )
+    for place in parties.folders.values():
+        charter = joining.sign(place, charter)
+    for place in parties.folders.values():
+        joining.keep(place, charter)
+    return charter
+
+
 def gather(parties: Parties, into: Path) -> Path:
     """Put all parties' sides of a run into one folder, with all that lies in them."""
     into.mkdir(parents=True, exist_ok=True)
     (into / "charter.json").write_bytes(parties.charter.encode())
     for folder in parties.folders.values():
-        for file in (folder / "run").rglob("*"):
+        for file in side(folder).rglob("*"):
             if file.is_file():
-                target = into / file.relative_to(folder / "run")
+                target = into / file.relative_to(side(folder))
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(file.read_bytes())
     return into

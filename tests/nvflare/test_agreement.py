@@ -377,12 +377,17 @@ def test_a_folder_with_a_run_keeps_the_charter_of_it(made: Parties, tmp_path: Pa
     fresh = drawn(parties)
     for place in parties.folders.values():
         fresh = joining.sign(place, fresh)
-    (folder / "run").mkdir()
+    place = PartyKit.load(folder).folder
+    (place / "run").mkdir()
+    joining.keep(folder, parties.charter)
+    (place / "charter.json").write_bytes(fresh.encode())
     with pytest.raises(UsageError, match="a run of another charter"):
-        joining.keep(folder, fresh)
-    assert PartyKit.load(folder).charter.signed == parties.charter.signed
-    (folder / "run").rmdir()
-    assert joining.keep(folder, fresh).charter.signed == fresh.signed
+        joining.keep(folder, parties.charter)
+    with pytest.raises(EvidenceError, match="of another run than the folder"):
+        PartyKit.load(folder)  # what lies in a run's folder is of that run
+    (place / "run").rmdir()
+    assert joining.keep(folder, parties.charter).charter.signed == parties.charter.signed
+    assert joining.keep(folder, fresh).folder != place  # another run lies beside it
 
 
 def test_what_is_new_in_a_charter_is_listed(made: Parties) -> None:

@@ -141,7 +141,7 @@ def test_a_site_tells_its_heads_at_the_end_alone_and_keeps_what_comes_back(
 
     carried = transport(serve, sites)
     end_run(parties.kit(SERVER_SITE), carried)
-    run = parties.folders["site-1"] / "run"
+    run = parties.kit("site-1").run_folder
     assert [file.name for file in (run / "budgets").iterdir()] == ["client-1.checkpoint"]
     assert (run / "heads" / "client-1.checkpoint").is_file()
     assert {("site-2", wire.BUDGET), ("site-2", wire.END)} <= set(asked)

@@ -20,6 +20,7 @@ from secure_fgl.transports.nvflare.site.control import Control
 from secure_fgl.transports.nvflare.site.session import serve
 from tests.nvflare.processes import until
 
+RUN = "ab" * 16
 ME = frozenset({os.geteuid()})
 
 
@@ -182,12 +183,36 @@ class Stopping:
     asked: list[str] = field(default_factory=list)
     over: bool = False
     broken: bool = False
+    run: str = RUN
 
     def answer(self, name: str, envelopes: list[bytes]) -> Heard:
         self.asked.append(name)
         if self.stop:
             self.supervisor.shutdown(socket.SHUT_WR)
         return Heard(Code.DONE, [b"said"])
+
+
+def test_a_task_of_another_run_reaches_no_session(place: Path, listener: socket.socket) -> None:
+    """Also where somebody had a link lead from its socket to this one."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        answerer: Any = Stopping(ours, False)
+        served = threading.Thread(target=serve, args=(answerer, listener, ME, Control(theirs)))
+        served.start()
+        for told in ({"run": RUN}, {"run": "cd" * 16}, {"run": [RUN]}, {}):
+            with channel.connect(place) as connection:
+                channel.send(connection, {"do": "one", **told}, [b"x"])
+                channel.receive(connection)
+        ours.shutdown(socket.SHUT_WR)
+        served.join(10)
+    assert answerer.asked == ["one", "", "", ""]  # and no party knows a task without a name
+
+
+@pytest.mark.parametrize("run", ["", "ab" * 15, "AB" * 16, "../" + "ab" * 16, "ab" * 16 + "/x"])
+def test_a_run_s_name_leads_nowhere_else(run: str, place: Path) -> None:
+    with pytest.raises(ValueError, match="names no run"):
+        channel.of_run(place, run)
+    assert channel.of_run(place, RUN) == place.parent / f"socket.{RUN}"  # the control
 
 
 @pytest.mark.parametrize("stop", [True, False])
@@ -200,7 +225,7 @@ def test_what_is_computed_or_queued_when_a_site_is_stopped_does_not_leave(
     def call(name: str) -> None:
         try:
             with channel.connect(place, seconds=5.0) as connection:
-                channel.send(connection, {"do": name})
+                channel.send(connection, {"do": name, "run": RUN})
                 heard.append(channel.receive(connection)[1])
         except channel.Broken:
             heard.append(None)

@@ -18,6 +18,7 @@ from protocols.wire.roster import Identity
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.store.budgets import BudgetStore
+from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import joining, party
 from secure_fgl.transports.nvflare.charter import Charter
 from secure_fgl.transports.nvflare.facts import party_of
@@ -66,7 +67,7 @@ def test_o26_an_identity_is_closed_to_others_and_mute(made: Parties) -> None:
     assert len(secret["seed"]) == 64 and secret["seed"] not in shown
     with pytest.raises(TypeError):
         copy.copy(kit)
-    others = b"".join((f / "charter.json").read_bytes() for f in made.folders.values())
+    others = b"".join((place_of(f) / "charter.json").read_bytes() for f in made.folders.values())
     assert secret["seed"].encode() not in others
 
 
@@ -140,7 +141,7 @@ def test_a_party_signs_only_what_names_it_as_it_is(made: Parties, tmp_path: Path
     party.new_identity(tmp_path, "client-1", Role.CLIENT)
     with pytest.raises(EvidenceError, match="does not name this party"):
         joining.sign(tmp_path, made.charter)
-    shutil.copy(made.folders["site-1"] / "charter.json", tmp_path / "charter.json")
+    shutil.copytree(made.folders["site-1"] / "runs", tmp_path / "runs")
     with pytest.raises(EvidenceError, match="other keys"):
         PartyKit.load(tmp_path)
 

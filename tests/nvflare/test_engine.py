@@ -44,9 +44,11 @@ from secure_fgl.transports.nvflare.site import channel
 from secure_fgl.transports.nvflare.site.answering import Answerer
 from secure_fgl.transports.nvflare.site.codes import Code, Heard
 from secure_fgl.transports.nvflare.site.patience import SiteTransport
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, gather
+from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, gather, side
 
 Answer = Callable[[str, Shareable], Shareable | None]
+
+RUN = "ab" * 16
 
 
 @dataclass
@@ -125,11 +127,11 @@ def test_a_run_over_tasks_is_the_run_in_memory(
     assert {key: result[key] for key in same} == {key: twin[key] for key in same}
     assert any(first for first, _ in heard) and all(first == again for first, again in heard)
     for site, folder in parties.folders.items():
-        assert (folder / "run" / "heads" / f"{folder.name}.checkpoint").is_file(), site
+        assert (side(folder) / "heads" / f"{folder.name}.checkpoint").is_file(), site
     checkpoint = uninterrupted.folder.read("checkpoints/best.npz")
     for name in parties.charter.plan.clients:  # each site holds its own model and no other
         folder = next(f for f in parties.folders.values() if f.name == name)
-        models = ClientModels(parties.charter.run, folder / "run", folder / "keys")
+        models = ClientModels(parties.charter.run, side(folder), folder / "keys")
         assert models.clients() == models.openable() == [name]
         ours, theirs = models.open(name), uninterrupted.client_models.open(name, checkpoint)
         assert np.array_equal(ours.model.shared, theirs.model.shared)
@@ -184,7 +186,7 @@ def test_a_site_that_left_for_good_is_held_to_what_others_received(
     conduct(open_process(parties.kit(SERVER_SITE)), carried)
     carried.end(parties.end())
     gone = parties.folders["site-2"]
-    assert not (gone / "run" / "heads").exists()
+    assert not (side(gone) / "heads").exists()
     with pytest.raises(UsageError, match="at work"):
         write_hand_over(gone, tmp_path / "early.zip")
     seats["site-2"].process.files.close()  # what the system does for a dead process
@@ -225,7 +227,7 @@ def test_o4_a_witness_is_one_more_site(tmp_path: Path, monkeypatch: pytest.Monke
 def read_lines_of(parties: Parties, site: str) -> list[dict[str, Any]]:
     """Return the entries of one party's ledger."""
     folder = parties.folders[site]
-    ledger = folder / "run" / "ledger" / f"{folder.name}.jsonl"
+    ledger = side(folder) / "ledger" / f"{folder.name}.jsonl"
     return [entry for entry, _ in read_lines(ledger.read_bytes())]
 
 
@@ -393,7 +395,7 @@ def test_o27_an_error_s_text_stays_at_the_party(
     error: type[Exception], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Failing:
-        kit = SimpleNamespace(folder=tmp_path, charter=None)
+        kit = SimpleNamespace(party=tmp_path, charter=SimpleNamespace(run=RUN))
 
         def receive(self, data: bytes) -> list[Delivery]:
             raise error(SECRET)
@@ -420,13 +422,13 @@ def test_o27_a_code_is_all_that_a_relay_says(
     monkeypatch.setenv(channel.SOCKET_VARIABLE, str(tmp_path / "gone"))
     assert asked(wire.TASK) == ReturnCode.EARLY_TERMINATION
     tmp_path.chmod(0o700)
-    channel.listen(tmp_path / "killed").close()
+    channel.listen(channel.of_run(tmp_path / "killed", RUN)).close()
     monkeypatch.setenv(channel.SOCKET_VARIABLE, str(tmp_path / "killed"))
     assert asked(wire.TASK) == ReturnCode.SERVICE_UNAVAILABLE
 
 
 def asked(task: str) -> Any:
-    return Seat().execute(task, wire.pack([b"x"]), FLContext(), Signal()).get_return_code()
+    return Seat(RUN).execute(task, wire.pack([b"x"]), FLContext(), Signal()).get_return_code()
 
 
 @pytest.mark.parametrize("task", ["train", "secure_fgl.envelopes "])
@@ -440,7 +442,7 @@ def test_only_the_aggregator_s_word_ends_the_ledger(
     """A killed server ends jobs too, and a party must be able to go on after that."""
     parties = assemble(banks(), tmp_path)
     seat = seated(parties, monkeypatch)["site-1"]
-    head = parties.folders["site-1"] / "run" / "heads" / "client-1.checkpoint"
+    head = side(parties.folders["site-1"]) / "heads" / "client-1.checkpoint"
     end = parties.end()
     others = parties.kit("site-2")
     foreign = assemble(banks(), tmp_path / "another").end()  # of another run

@@ -21,6 +21,7 @@ from secure_fgl.transports.nvflare.site.conducting import RelayCarrier
 from secure_fgl.transports.nvflare.site.control import Control
 from secure_fgl.transports.nvflare.site.session import serve
 
+RUN = "ab" * 16
 ME = frozenset({os.geteuid()})
 
 
@@ -48,7 +49,7 @@ def test_a_stopped_aggregator_sends_nothing_more_to_a_relay_that_answers_at_once
 
     def relay() -> None:
         with channel.connect(place) as connection:
-            channel.send(connection, {"do": JOB, "deadline": 60.0})
+            channel.send(connection, {"do": JOB, "run": RUN, "deadline": 60.0})
             while True:
                 try:
                     came.append(channel.receive(connection)[1])
@@ -59,7 +60,7 @@ def test_a_stopped_aggregator_sends_nothing_more_to_a_relay_that_answers_at_once
     with channel.listen(place) as listener:
         thread = threading.Thread(target=relay)
         thread.start()
-        carrier = RelayCarrier(listener, ME, control)
+        carrier = RelayCarrier(listener, ME, control, RUN)
         assert carrier.carry("t", {"site": [b"one"]}, 60.0, ())["site"].code is Code.AWAY
         if stop:
             supervisor.shutdown(socket.SHUT_WR)

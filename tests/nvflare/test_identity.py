@@ -201,12 +201,13 @@ def test_the_next_identity_is_signed_by_the_last(north: Path) -> None:
 
 def test_keys_are_renewed_only_when_nothing_needs_them(north: Path) -> None:
     before = (north / "identity.json").read_bytes()
-    (north / "run" / "heads").mkdir(parents=True)
-    (north / "run" / "roster.json").write_text("{}")
+    place = north / "runs" / ("ab" * 16)
+    (place / "run" / "heads").mkdir(parents=True)
+    (place / "run" / "roster.json").write_text("{}")
     refused = invoke("site", "renew", north)
     assert refused.exit_code == 2 and "is not over" in " ".join(refused.stderr.split())
-    (north / "run" / "heads" / "hospital-north.checkpoint").touch()
-    with (north / "lock").open("w") as held:
+    (place / "run" / "heads" / "hospital-north.checkpoint").touch()
+    with (place / "lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         refused = invoke("site", "renew", north)
         assert refused.exit_code == 2 and "at work" in " ".join(refused.stderr.split())

@@ -89,7 +89,8 @@ def test_what_is_no_kit_is_not_hardened(tmp_path: Path, made: kits.Kits) -> None
 
 
 def test_a_job_is_settings_alone(tmp_path: Path) -> None:
-    job = write_job(tmp_path / "job", SITES, deadline=7.0)
+    charter = assemble(banks(), tmp_path / "parties").charter
+    job = write_job(tmp_path / "job", SITES, deadline=7.0, charter=charter)
     files = sorted(str(f.relative_to(job)) for f in job.rglob("*") if f.is_file())
     assert files == [
         "app/config/config_fed_client.json", "app/config/config_fed_server.json", "meta.json",
@@ -99,10 +100,12 @@ def test_a_job_is_settings_alone(tmp_path: Path) -> None:
         for kind in ("server", "client")
     )
     assert server["server"]["task_request_interval"] == POLL_SECONDS
-    assert server["workflows"][0]["args"] == {"deadline": 7.0}
+    assert server["workflows"][0]["args"] == {"run": charter.run, "deadline": 7.0}
     # Where a site's secrets lie is never a job's to say.
-    assert client["executors"][0]["executor"] == {"path": kits.CLASSES[1], "args": {}}
-    assert json.loads((job / "meta.json").read_text())["mandatory_clients"] == list(SITES)
+    seat = {"path": kits.CLASSES[1], "args": {"run": charter.run}}
+    assert client["executors"][0]["executor"] == seat
+    meta = json.loads((job / "meta.json").read_text())
+    assert meta["deploy_map"] == {"app": ["server", *SITES]}  # to no site of another federation
 
 
 @pytest.mark.parametrize(("policy", "others"), [("masks", 0), ("he", 1)])

@@ -44,7 +44,7 @@ def bring(parties: Parties, sites: list[str]) -> None:
     first, *others = sites
     key = new_tag_key(parties.folders[first])
     for site in others:
-        shutil.copy2(key, parties.folders[site])
+        shutil.copy2(key, parties.kit(site).folder)
 
 
 def played(parties: Parties, patch: pytest.MonkeyPatch) -> str | None:
@@ -98,7 +98,7 @@ def test_hmac_without_its_key_does_not_begin(
             open_process(parties.kit(first))
     matcher = next(s for s in parties.folders if parties.kit(s).me.party.role is Role.MATCHER)
     open_process(parties.kit(matcher)).close()  # who compares tags holds no key of theirs
-    assert not (parties.folders[matcher] / "tags.key").exists()
+    assert not (parties.kit(matcher).folder / "tags.key").exists()
 
 
 @pytest.mark.long

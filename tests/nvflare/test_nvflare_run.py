@@ -17,7 +17,7 @@ from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.own_model import own_model
 from tests.laws.runs import Recording, record
 from tests.laws.search import found, spellings
-from tests.nvflare.stage import CLIENTS, SERVER_SITE, Parties, cora, gather
+from tests.nvflare.stage import CLIENTS, SERVER_SITE, Parties, cora, gather, side
 
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
@@ -32,7 +32,7 @@ ROUNDS, KILLED = 6, "site-2"
 
 def not_ready(stage: Stage, site: str) -> list[str]:
     """Return what `site check` finds wrong at a site that is up, the server's answer included."""
-    until(lambda: at_work(stage.parties.folders[site]))
+    until(lambda: at_work(stage.parties.kit(site).folder))
     lines = [*check_site(stage.parties.folders[site], stage.made.sites[site])]
     assert lines[-1].name == "server"
     unseen = {line.name for line in lines if line.status is Status.NOT_CHECKED}
@@ -100,7 +100,7 @@ def test_every_party_holds_a_ledger_that_verifies(
     monkeypatch.setattr("audits.evidence.roster_file.TRANSPORTS", ("memory", "nvflare"))
     openings = 0
     for folder in played.parties.folders.values():
-        ledgers = list((folder / "run" / "ledger").iterdir())
+        ledgers = list((side(folder) / "ledger").iterdir())
         assert [file.stem for file in ledgers] == [folder.name]  # its own and nobody else's
         entries = [entry for entry, _ in read_lines(ledgers[0].read_bytes())]
         assert entries[0]["transport"] == "nvflare" and entries[-1]["kind"] == "close"
@@ -137,7 +137,7 @@ def test_o26_secrets_stay_in_the_party_s_folder(played: Played) -> None:
         assert len(seed) == 64, site
         for spelled in (seed.encode(), bytes.fromhex(seed)):
             assert spelled not in played.wire + played.logs
-        left = {file.name for file in (folder / "run").rglob("*")}
+        left = {file.name for file in side(folder).rglob("*")}
         assert not left & {"identity.json", "private"}
         # Nor is any state kept once the run is over, but for a client's model and captured rounds.
         assert {file.name for file in (folder / "keys").iterdir()} <= {"captures", "models"}
@@ -155,7 +155,7 @@ def test_roster_and_charter_name_the_same_run(
 ) -> None:
     monkeypatch.setattr("audits.evidence.roster_file.TRANSPORTS", ("memory", "nvflare"))
     for folder in played.parties.folders.values():
-        roster = read_roster((folder / "run" / "roster.json").read_bytes())
+        roster = read_roster((side(folder) / "roster.json").read_bytes())
         assert roster.run == played.parties.charter.run and not roster.simulated
 
 

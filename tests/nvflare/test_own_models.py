@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audits.checks.parties.forgotten import Forgotten, note_of
+from audits.checks.parties.forgotten import KINDS, Forgotten, note_of
 from audits.evidence.run_files import policy_text
 from audits.evidence.steps import Status, Step
 from protocols.errors import EvidenceError
 from protocols.evidence.ledger import read_lines
 from protocols.policy.policy import PrivacyPolicy
 from protocols.policy.release import Release
+from protocols.policy.retention import Kept
 from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME, run_id
 from secure_fgl import load_model
@@ -27,23 +28,27 @@ from secure_fgl.federation import Federation
 from secure_fgl.predicting.inputs import answers
 from secure_fgl.predicting.model_file import model_bytes
 from secure_fgl.run.model_digest import npz_bytes
+from secure_fgl.store import captures
 from secure_fgl.store.files import Folder
 from secure_fgl.store.finished_run import Run
-from secure_fgl.store.sides import release
-from secure_fgl.store.sides.forgetting import forget
+from secure_fgl.store.sides import forgetting, release
+from secure_fgl.store.sides.forgetting import Destroyed, forget
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
 from secure_fgl.store.sides.own_model import own_model
+from secure_fgl.store.sides.places import place_of
 from secure_fgl.store.sides.release import HeldBack
+from secure_fgl.store.sides.sweeping import sweep_runs
 from secure_fgl.transports.nvflare.party import load_identity, new_identity
 from secure_fgl.transports.nvflare.party_process import PartyProcess, conduct, open_process
 from tests import forked
 from tests.audits.attack_tools import LEAK, attacked, row
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
+from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, side
 from tests.secure_fgl.cli_tools import invoke
 
 CONFIG = banks(policy="he", rounds=2).model_copy(update={"seed": 6})
+KEPT = {Role.CLIENT: Kept(models=60, ledgers=400), Role.AGGREGATOR: Kept(models=60)}
 HELD = PrivacyPolicy.preset("he").model_copy(
-    update={"name": "held", "release": Release(requires=("A10", "A05"))}
+    update={"name": "held", "release": Release(requires=("A10", "A05")), "retention": KEPT}
 )
 NAME = "client-1"
 ATTACKS = HELD.release.requires if HELD.release is not None else ()
@@ -87,9 +92,9 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Parties:
     ]
     for place in parties.folders.values():
         for file in signed:
-            if file.parent.parent != place:
-                (place / "waivers").mkdir(exist_ok=True)
-                shutil.copy(file, place / "waivers")
+            if file.parent.parent != place_of(place):
+                (place_of(place) / "waivers").mkdir(exist_ok=True)
+                shutil.copy(file, place_of(place) / "waivers")
     return parties
 
 
@@ -118,7 +123,7 @@ def copied(parties: Parties, name: str, to: Path) -> Path:
 
 
 def entries(place: Path) -> list[dict[str, Any]]:
-    data = (place / "run" / "ledger" / f"{place.name}.jsonl").read_bytes()
+    data = (side(place) / "ledger" / f"{place.name}.jsonl").read_bytes()
     return [entry for entry, _ in read_lines(data)]
 
 
@@ -145,9 +150,9 @@ def test_each_party_has_the_model_that_its_role_is_given(played: Parties, tmp_pa
     authority = folder(parties, "key-authority")
     said = invoke("site", "model", authority, "--out", tmp_path / "none.npz")
     assert said.exit_code == 2 and "key_authority: models go to clients" in said.stderr
-    assert not (tmp_path / "none.npz").exists() and not (authority / "run" / "models").exists()
+    assert not (tmp_path / "none.npz").exists() and not (side(authority) / "models").exists()
     wrong = invoke("site", "model", authority, "--out", tmp_path / "n.npz", "--run", "ab" * 16)
-    assert wrong.exit_code == 2 and "another one" in wrong.stderr
+    assert wrong.exit_code == 2 and "no such run" in wrong.stderr
 
 
 def test_a_model_s_file_predicts_as_the_run_did(played: Parties, tmp_path: Path) -> None:
@@ -174,7 +179,7 @@ def test_a_ledger_names_its_client_s_model_and_another_one_fails(
     assert not [e for e in entries(folder(parties, AGGREGATOR_NAME)) if e["kind"] == "model"]
     place = copied(parties, "client-1", tmp_path)
     assert step(place, "result").detail.startswith("2 models of client-1 as its ledger names")
-    file = place / "run" / "models" / "client-1" / "model"
+    file = side(place) / "models" / "client-1" / "model"
     whole = file.read_bytes()
     for spoilt in (whole[:-1] + bytes([whole[-1] ^ 1]), file.with_name("last").read_bytes()):
         file.write_bytes(spoilt)
@@ -223,11 +228,11 @@ def test_o9_forgotten_captures_are_gone_and_signed(played: Parties, tmp_path: Pa
     place = copied(parties, "client-1", tmp_path)
     assert step(place, "captured").status is Status.OK
     control = copied(parties, "client-2", tmp_path)
-    shutil.rmtree(control / "run" / "captured")  # without a word, before its days are over
+    shutil.rmtree(side(control) / "captured")  # without a word, before its days are over
     assert Run(control).verify().verdict == "FAILED at captured"
     said = invoke("site", "forget", place, "--captures", "--run", parties.charter.run)
     assert said.exit_code == 0, said.stderr
-    assert not (place / "run" / "captured").exists()
+    assert not (side(place) / "captured").exists()
     assert not (place / "keys" / "captures" / parties.charter.run).exists()
     found = Run(place).verify()
     assert found.verdict == "own side holds"
@@ -236,7 +241,7 @@ def test_o9_forgotten_captures_are_gone_and_signed(played: Parties, tmp_path: Pa
     assert own_model(place).facts["client"] == "client-1"  # nothing else is gone
     again = invoke("site", "forget", place, "--captures")
     assert again.exit_code == 0 and "Nothing was left" in again.stderr
-    notes = place / "run" / "forgotten" / "client-1.jsonl"
+    notes = side(place) / "forgotten" / "client-1.jsonl"
     assert len(notes.read_bytes().splitlines()) == 1
 
     whole = notes.read_bytes()
@@ -264,7 +269,7 @@ def test_all_that_a_party_kept_is_destroyed_keys_first(
     plain = Folder.remove_tree
 
     def interrupted(self: Folder, name: str) -> None:
-        if self.path == place / "run":
+        if self.path == side(place):
             raise KeyboardInterrupt
         plain(self, name)
 
@@ -272,12 +277,12 @@ def test_all_that_a_party_kept_is_destroyed_keys_first(
         patch.setattr(Folder, "remove_tree", interrupted)
         with pytest.raises(KeyboardInterrupt):
             forget(place, me, everything=True)
-    assert (place / "run" / "models" / "client-1" / "model").is_file()
+    assert (side(place) / "models" / "client-1" / "model").is_file()
     assert not list((place / "keys").rglob("*.key"))
     with pytest.raises(UsageError, match="locked, and its key is not here"):
         own_model(place)
     found = forget(place, me, everything=True)
-    assert found.pieces > 0 and not (place / "run" / "models").exists()
+    assert found.pieces > 0 and not (side(place) / "models").exists()
     assert Run(place).verify().verdict == "own side holds"
     said = invoke("site", "model", place, "--out", tmp_path / "none.npz")
     assert said.exit_code == 2 and "destroyed its captures and models and state" in said.stderr
@@ -295,7 +300,7 @@ def test_keys_that_are_not_the_run_s_destroy_nothing(played: Parties, tmp_path: 
     note = note_of(
         me.signing, Forgotten(("captures",), "2026-01-01T00:00:00Z"), run=run, party=NAME
     )
-    Folder(place / "run").write(f"forgotten/{NAME}.jsonl", note)
+    Folder(side(place)).write(f"forgotten/{NAME}.jsonl", note)
     assert Run(place).verify().verdict == "FAILED at captured"
 
 
@@ -316,7 +321,7 @@ def test_what_sides_destroyed_is_handed_over_and_the_whole_still_verifies(
     found = Run(tmp_path / "whole").verify()
     assert found.verdict == "self-consistent only", found.failed
     whole = invoke("site", "model", tmp_path / "whole", "--out", tmp_path / "n.npz")
-    assert whole.exit_code == 2 and "model export" in whole.stderr
+    assert whole.exit_code == 2 and "holds no run" in whole.stderr
     assert step(tmp_path / "whole", "captured").detail.count("as it signed") == 2
 
 
@@ -342,13 +347,88 @@ def test_a_run_that_is_not_over_keeps_its_captures_unless_it_is_given_up(
     assert said.exit_code == 2 and "--captures" in said.stderr
 
 
+# --- what a policy keeps no longer --------------------------------------------------------------
+
+
+def swept(place: Path, days: int) -> list[Any]:
+    """Sweep as on a later day; return what was destroyed, or why that failed."""
+    later, me = date.today() + timedelta(days=days), load_identity(place)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(captures, "today", lambda: later)
+        found = sweep_runs(place, lambda: me, name=me.party.name, day=lambda: later)
+        return [one.note.what if isinstance(one, Destroyed) else one for _, one in found]
+
+
+def test_what_is_over_by_the_policy_is_swept_keys_first_and_signed(
+    played: Parties, tmp_path: Path
+) -> None:
+    place = copied(played, NAME, tmp_path)
+    whole = sorted(side(place).rglob("*"))
+    said = invoke("site", "sweep", place)
+    assert said.exit_code == 0 and "Nothing is over" in said.stderr
+    assert sorted(side(place).rglob("*")) == whole  # the control: today nothing is over
+    assert swept(place, 31) == [("captures",)] and swept(place, 31) == []
+    assert not (side(place) / "captured").exists()
+    assert own_model(place).facts["client"] == NAME
+    assert swept(place, 61) == [("models",)] and swept(place, 61) == []
+    assert not list((place / "keys").rglob("*.key"))
+    assert Run(place).verify().verdict == "own side holds"
+    assert "destroyed its models" in step(place, "captured").detail
+    assert swept(place, 400) == []
+    assert swept(place, 401) == [KINDS] and swept(place, 401) == []
+    left = {str(p.relative_to(side(place))) for p in side(place).rglob("*") if p.is_file()}
+    stay = {"config.yaml", "plan.json", "policy.json", "roster.json"}
+    assert left == {*stay, f"forgotten/{NAME}.jsonl"}
+    found = Run(place).verify()
+    assert found.verdict == "own side destroyed, as signed" and found.ok
+    assert "destroyed its ledger at" in step(place, "files").detail
+    told = invoke("audit", "verify", place)
+    assert told.exit_code == 0 and "own side destroyed, as signed" in told.stdout
+    told = invoke("site", "hand-over", place, "--out", tmp_path / "x.zip")
+    assert told.exit_code == 5 and not (tmp_path / "x.zip").exists()
+    (side(place) / "forgotten" / f"{NAME}.jsonl").unlink()  # the control: without that word
+    assert Run(place).verify().verdict == "FAILED at files"
+    (error,) = swept(place, 401)
+    assert isinstance(error, EvidenceError)  # and nobody signs it now
+    authority = copied(played, "key-authority", tmp_path)
+    assert swept(authority, 4000) == []  # the policy names no days for its role
+
+
+def test_a_sweep_that_was_interrupted_left_its_word(
+    played: Parties, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = copied(played, NAME, tmp_path)
+    notes, plain = side(place) / "forgotten" / f"{NAME}.jsonl", forgetting._end_evidence
+
+    def killed(run: Run) -> None:
+        assert notes.is_file(), "the ledger goes before its note"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(forgetting, "_end_evidence", killed)
+    with pytest.raises(KeyboardInterrupt):
+        swept(place, 401)
+    assert Run(place).verify().verdict == "own side holds"
+    monkeypatch.setattr(forgetting, "_end_evidence", plain)
+    assert swept(place, 401) == [KINDS]
+    assert Run(place).verify().verdict == "own side destroyed, as signed"
+
+
+def test_a_sweep_believes_no_policy_but_the_run_s(played: Parties, tmp_path: Path) -> None:
+    place = copied(played, NAME, tmp_path)
+    short = HELD.model_copy(update={"retention": {Role.CLIENT: Kept(models=1, ledgers=30)}})
+    (side(place) / "policy.json").write_bytes(policy_text(short).encode())
+    (error,) = swept(place, 59)
+    assert isinstance(error, EvidenceError) and "does not follow" in str(error)
+    assert (side(place) / "models" / NAME / "model").is_file()
+
+
 # --- what a policy holds back -------------------------------------------------------------------
 
 
 def test_a_model_is_held_back_until_every_client_signed(played: Parties, tmp_path: Path) -> None:
     place = copied(played, "client-1", tmp_path)
     assert own_model(place).facts["client"] == "client-1"  # the control: all waivers lie there
-    other = place / "waivers" / "A05.client-3.json"
+    other = place_of(place) / "waivers" / "A05.client-3.json"
     whole = other.read_bytes()
     for spoilt, code, text in (
         (None, 2, "A05 is NOT_TESTED, and no waiver is signed by client-3"),
@@ -382,7 +462,7 @@ def test_a_policy_that_was_exchanged_lets_no_model_out(played: Parties, tmp_path
     """A client's own model opens by its run's name, which follows from the policy."""
     place = copied(played, NAME, tmp_path)
     run, opened = Run(place), Run(place).client_models.open(NAME)
-    shutil.rmtree(place / "waivers")
+    shutil.rmtree(place_of(place) / "waivers")
     with pytest.raises(HeldBack):
         run.model(NAME)
     loose = HELD.model_copy(update={"release": None})
@@ -408,7 +488,7 @@ def test_an_answered_attack_takes_the_place_of_waivers(played: Parties, tmp_path
     gather_files(handed, tmp_path / "whole")
     view = Run(tmp_path / "whole").view()
     place = copied(played, "client-1", tmp_path)
-    for file in (place / "waivers").glob("A05.*"):
+    for file in (place_of(place) / "waivers").glob("A05.*"):
         file.unlink()
     out = tmp_path / "m.npz"
     for found, code in (

@@ -370,5 +370,5 @@ def test_a_site_that_never_comes_back_costs_its_rounds_and_the_server_is_free_ag
         assert list(status.away) == ["client-2"] and status.round == 3
     for site in sites:
         if site != "site-2":
-            assert read_status(parties.folders[site]).state == State.OVER
+            assert read_status(parties.kit(site).folder).state == State.OVER
     assert processes_of(tmp_path) == []

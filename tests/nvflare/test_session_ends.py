@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from secure_fgl._floors import NotOurCode
+from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import party_process
 from secure_fgl.transports.nvflare.party_process import PartyProcess, open_process
 from secure_fgl.transports.nvflare.site import leaving
@@ -19,7 +20,7 @@ from secure_fgl.transports.nvflare.site.answering import Answerer
 from secure_fgl.transports.nvflare.site.codes import END, TASK, Code
 from secure_fgl.transports.nvflare.site.control import Control
 from secure_fgl.transports.nvflare.site.session import run
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
+from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, side
 
 AUTHORITY = "site-6"
 ME = frozenset({os.geteuid()})
@@ -39,8 +40,8 @@ def made(tmp_path: Path) -> Parties:
 
 
 def held(folder: Path) -> bool:
-    """Tell whether a session holds the party's folder."""
-    with (folder / "lock").open() as file:
+    """Tell whether a session holds the run at a party."""
+    with (place_of(folder) / "lock").open() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -74,10 +75,10 @@ def test_a_ledger_that_was_closed_and_not_signed_is_signed_by_a_stop(
         patched.setattr(PartyProcess, "sign_head", die)
         with pytest.raises(Killed):
             process.close()
-    head = made.folders[AUTHORITY] / "run" / "heads" / f"{process.kit.name}.checkpoint"
+    head = side(made.folders[AUTHORITY]) / "heads" / f"{process.kit.name}.checkpoint"
     assert process.session.ended and not head.exists()
     leaving.stop(made.folders[AUTHORITY], seconds=5.0)
-    ledger = made.folders[AUTHORITY] / "run" / "ledger" / f"{process.kit.name}.jsonl"
+    ledger = side(made.folders[AUTHORITY]) / "ledger" / f"{process.kit.name}.jsonl"
     assert head.read_text().splitlines()[1] == str(len(ledger.read_bytes().splitlines()))
 
 
@@ -111,4 +112,4 @@ def test_a_stop_holds_though_a_start_took_the_last_one_back_meanwhile(
 
     monkeypatch.setattr(leaving, "_at_rest", at_rest)
     leaving.stop(folder, seconds=5.0)
-    assert leaving.was_stopped(folder)
+    assert leaving.was_stopped(place_of(folder))

@@ -23,6 +23,7 @@ pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.store.budgets import BudgetStore
+from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import joining, kits, party
 from secure_fgl.transports.nvflare.checks import listed
 from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
@@ -153,14 +154,16 @@ def test_the_aggregator_s_and_a_party_s_side_say_what_is_of_clients_alone(
     assert failing(found) == []
 
 
-def _mode(name: str, mode: int) -> Callable[[Stage], None]:
-    return lambda stage: (stage.party / name).chmod(mode)
+def _mode(name: str, mode: int, *, run: bool = False) -> Callable[[Stage], None]:
+    return lambda stage: ((place_of(stage.party) if run else stage.party) / name).chmod(mode)
 
 
 def _unsigned(stage: Stage) -> None:
     charter = stage.parties.charter
     fewer = {n: s for n, s in charter.signatures.items() if n != AGGREGATOR_NAME}
-    (stage.party / "charter.json").write_bytes(replace(charter, signatures=fewer).encode())
+    (place_of(stage.party) / "charter.json").write_bytes(
+        replace(charter, signatures=fewer).encode()
+    )
 
 
 def _of_others(stage: Stage) -> None:
@@ -183,10 +186,10 @@ def _table(stage: Stage) -> None:
 SPOILT: dict[str, tuple[Callable[[Stage], object], str, int, str]] = {
     "keys open": (_mode("identity.json", 0o644), "folder", 2, "chmod go= "),
     "folder open": (_mode(".", 0o777), "folder", 2, "chmod go-w"),
-    "charter open": (_mode("charter.json", 0o666), "folder", 2, "chmod go-w"),
+    "charter open": (_mode("charter.json", 0o666, run=True), "folder", 2, "chmod go-w"),
     "no keys": (lambda s: (s.party / "identity.json").unlink(), "keys", 2, ""),
     "others' keys": (_of_others, "charter", 5, ""),
-    "no charter": (lambda s: (s.party / "charter.json").unlink(), "versions", 2, "site join"),
+    "no charter": (lambda s: shutil.rmtree(s.party / "runs"), "versions", 2, "site join"),
     "unsigned": (_unsigned, "charter", 5, ""),
     "refused": (
         lambda s: joining.refuse(s.party, s.parties.charter, "no"), "charter", 5, "",
@@ -214,9 +217,10 @@ def test_what_a_site_holds_is_looked_at(stage: Stage, monkeypatch: pytest.Monkey
     edges = stage.data / NORTH / "edges.csv"
     edges.write_text(edges.read_text() + "1,1\n")
     assert "edges from a node to itself, dropped: 2" in stage.lines()["data"].said
-    with (stage.party / "lock").open("w") as held:
+    lock = place_of(stage.party) / "lock"
+    with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        (stage.party / "lock").chmod(0o600)
+        lock.chmod(0o600)
         assert failing(stage.lines()) == ["process"]
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20))
     found = stage.lines()
@@ -311,7 +315,8 @@ def test_what_the_engine_reads_besides_is_found(stage: Stage) -> None:
 def test_what_was_not_compared_is_not_called_ok(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (stage.party / "lock").symlink_to(tmp_path / "elsewhere")  # through which a process may hold it
+    # A link, through which a process may hold it.
+    (place_of(stage.party) / "lock").symlink_to(tmp_path / "elsewhere")
     assert failing(stage.lines()) == ["process"]
     stage.party = stage.parties.folders[SERVER_SITE]
     assert stage.lines()["spec"].status is Status.OK  # the control: there is one

@@ -49,7 +49,7 @@ def test_o27_a_site_whose_data_cannot_be_read_tells_its_own_people_why(
         lines = table.read_text().splitlines()
         lines[2] = broken
         table.write_text("\n".join(lines))
-        assert session.main([str(folder), str(tmp_path / "socket"), "0"]) == 2
+        assert session.main([str(folder), parties.charter.run, str(tmp_path / "socket"), "0"]) == 2
         text = logged(folder)
         assert text.count("the session did not start, or stopped (UsageError)") == number + 1
         assert str(table) in text and ("age" if not number else "label") in text
@@ -65,7 +65,7 @@ def test_o27_of_an_error_that_is_not_ours_the_class_and_the_place_are_told(tmp_p
         def failing(data: bytes, kind: type[Exception] = error) -> None:
             raise kind(SENTINEL)
 
-        kit = SimpleNamespace(folder=tmp_path, charter=None)
+        kit = SimpleNamespace(party=tmp_path, charter=SimpleNamespace(run="ab" * 16))
         answerer = Answerer(SimpleNamespace(kit=kit, receive=failing))  # type: ignore[arg-type]
         assert answerer.answer(TASK, [b"x"]) == Heard(Code.FAILED)  # no word of why
         text = logged(tmp_path)

@@ -26,12 +26,13 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.signal import Signal
 
 from secure_fgl.store.finished_run import Run
+from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import wire
 from secure_fgl.transports.nvflare.executor import Seat
 from secure_fgl.transports.nvflare.party_process import open_process
 from secure_fgl.transports.nvflare.site import channel
 from tests.nvflare.processes import ROOT, children, until
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
+from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, side
 from tests.secure_fgl.cli_tools import invoke
 
 AUTHORITY = "site-6"
@@ -79,7 +80,9 @@ class Site:
 
     def listens(self) -> bool:
         try:
-            channel.connect(self.folder / "socket").close()
+            channel.connect(
+                channel.of_run(self.folder / "socket", place_of(self.folder).name)
+            ).close()
         except channel.Broken:
             return False
         return True
@@ -109,7 +112,8 @@ def site(made: Parties, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 def ask(data: bytes) -> tuple[str, list[bytes]]:
     """Hand one envelope to the relay; return its code and the answers."""
-    said = Seat().execute(wire.TASK, wire.pack([data], 60.0), FLContext(), Signal())
+    run = place_of(Path(os.environ[channel.SOCKET_VARIABLE]).parent).name
+    said = Seat(run).execute(wire.TASK, wire.pack([data], 60.0), FLContext(), Signal())
     code = str(said.get_return_code(ReturnCode.OK))
     return code, wire.unpack(said) if code == ReturnCode.OK else []
 
@@ -132,7 +136,7 @@ def signed(site: Site) -> bool:
 
 
 def test_a_site_is_killed_stopped_and_goes_on(made: Parties, site: Site) -> None:
-    call, head = first_call(made), site.folder / "run" / "heads" / "key-authority.checkpoint"
+    call, head = first_call(made), side(site.folder) / "heads" / "key-authority.checkpoint"
     assert ask(call) == (ReturnCode.EARLY_TERMINATION, [])  # nothing was started
     supervisor = site.start()
     until(site.listens)

@@ -60,7 +60,7 @@ def test_who_stays_away_is_named_and_what_is_lost_counted(tmp_path: Path) -> Non
         processes[folder.name] = open_process(parties.kit(site))
     carried = Sites(processes, leaves="client-2", after=3)
     conduct(processes["aggregator"], carried)
-    status = read_status(parties.folders[SERVER_SITE])
+    status = read_status(parties.kit(SERVER_SITE).folder)
     assert status.state == State.OVER and status.awaited == {}
     assert list(status.away) == ["client-2"]
     assert status.sent > 0 and status.received > 0 and status.round == 2
@@ -116,10 +116,12 @@ def test_counts_go_on_after_a_kill_and_begin_anew_with_another_run(tmp_path: Pat
     "text", ["", "{", "[]", '{"party": "x"}', '{"state": "asleep"}'], ids=range(5)
 )
 def test_what_is_no_status_is_said_to_be_none(text: str, tmp_path: Path) -> None:
+    place = tmp_path / "runs" / ("ab" * 16)
+    place.mkdir(parents=True)
     if text:
-        (tmp_path / STATUS_FILE).write_text(text)
+        (place / STATUS_FILE).write_text(text)
     with pytest.raises(UsageError, match=r"missing|not a status"):
-        read_status(tmp_path)
+        read_status(place)
     done = invoke("status", tmp_path)
     assert done.exit_code == 2 and STATUS_FILE in done.stderr
 

@@ -243,7 +243,7 @@ def parties(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Parties:
 
 def test_each_site_runs_its_own_copy_or_none(parties: Parties, nothing_runs: list[str]) -> None:
     assert parties.charter.config.plugins == ("my_fedprox",)
-    kit, theirs = parties.kit("site-1"), parties.folders["site-1"] / "plugins"
+    kit, theirs = parties.kit("site-1"), parties.kit("site-1").folder / "plugins"
     with pytest.raises(UsageError, match="There is no plug-in 'my_fedprox'"):
         party_process._prepared(kit)
     write(theirs, text=OTHER)
@@ -263,8 +263,8 @@ def test_no_charter_names_a_file_of_its_signer_s_machine(parties: Parties) -> No
 
 
 def test_a_site_with_the_plan_s_copy_takes_part(parties: Parties) -> None:
-    for folder in parties.folders.values():
-        write(folder / "plugins")
+    for site in parties.folders:
+        write(parties.kit(site).folder / "plugins")
     for site in ("site-1", "localhost"):
         process = party_process.open_process(parties.kit(site))
         assert process.prepared.plugins.code == parties.charter.plan.plugins

@@ -175,11 +175,14 @@ def test_one_spoilt_model_spoils_no_other(spoilt: str, tmp_path: Path) -> None:
 def test_in_a_party_s_folder_the_key_lies_beside_its_run(tmp_path: Path, keys: Path) -> None:
     run = played(tmp_path, "fed_per")
     party = tmp_path / "party"
-    (party / "keys").mkdir(parents=True)
-    (party / "identity.json").write_text("{}")
-    run.path.rename(party / "run")
+    place = party / "runs" / run.name
+    for folder in (party / "keys", place):
+        folder.mkdir(parents=True)
+    for file in (party / "identity.json", place / "charter.json"):
+        file.write_text("{}")
+    run.path.rename(place / "run")
     (keys / "models").rename(party / "keys" / "models")
-    assert Run(party / "run").model("client-1") is not None
+    assert Run(place / "run").model("client-1") is not None
 
 
 # --- forgetting

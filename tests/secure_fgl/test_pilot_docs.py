@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
+import sys
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 
 from protocols.policy.policy import PrivacyPolicy
 from protocols.policy.release import Release
@@ -18,6 +23,8 @@ from secure_fgl.cli._shared.charters import models_of
 from secure_fgl.config import Config
 from secure_fgl.consortium import Consortium
 from secure_fgl.data.own import load_spec
+from secure_fgl.store.sides.places import place_of
+from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
 from secure_fgl.transports.nvflare.party import PartyKit
 from tests.secure_fgl.cli_tools import ROOT, invoke
 from tests.secure_fgl.test_own_docs import BLOCK, walk
@@ -27,6 +34,20 @@ ROLE = "--organisation A --role client"
 PARTIES = ("north", "east", "south", "west", "notary", "office")
 
 
+def nvflare(line: str) -> None:
+    """Run NVFlare's own command in this process: ten processes of it would take half a minute."""
+    from nvflare import cli
+
+    if "$FINGERPRINT" in line:  # what the office reads out
+        root = x509.load_pem_x509_certificate(Path("engine/ca/rootCA.pem").read_bytes())
+        line = line.replace("$FINGERPRINT", "SHA256:" + root.fingerprint(hashes.SHA256()).hex(":"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [*sys.path])
+        patch.setattr(sys, "argv", shlex.split(line))
+        patch.setenv("HOME", str(Path.cwd()))  # it notes there what was asked and signed
+        cli.run("nvflare")
+
+
 @pytest.fixture(scope="module")
 def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pilot")
@@ -34,8 +55,13 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     os.chdir(folder)
     try:
         for language, path, body in BLOCK.findall(TEXT):
-            if language == "sh":
+            if path:
                 walk(language, path, body)
+            for line in body.splitlines() if language == "sh" else ():
+                if line.startswith("nvflare "):
+                    nvflare(line)
+                else:
+                    walk(language, path, line)
     finally:
         os.chdir(before)
     return folder
@@ -62,6 +88,38 @@ def test_every_party_keeps_one_charter_that_all_signed() -> None:
     assert charter.plan.data.spec == load_spec("pilot/data").digest
     for name in PARTIES:
         assert Path(f"parties/{name}/identity.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_no_private_key_of_the_engine_leaves_where_it_was_made() -> None:
+    """What goes to the office and back holds none; and each kit holds the one that was kept."""
+    places = {
+        "north": "hospital-north",
+        "server": "fl.example.org",
+        "admin": "admin@fl.example.org",
+    }
+    for place, name in places.items():
+        key = Path(f"engine/{place}/{name}.key").read_bytes()
+        assert b"PRIVATE KEY" in key
+        for kind in ("request", "signed"):
+            with zipfile.ZipFile(f"engine/{place}/{name}.{kind}.zip") as file:
+                assert not any(b"PRIVATE KEY" in file.read(one) for one in file.namelist())
+        kept = [path.read_bytes() for path in Path(f"kits/pilot/prod_00/{name}").rglob("*.key")]
+        assert kept == [key]
+        everywhere = [
+            path for path in Path().rglob("*") if path.is_file() and key in path.read_bytes()
+        ]
+        assert len(everywhere) == 2  # where it was made, and in its own kit
+    for name in ("hospital-north", "fl.example.org"):
+        kit = KitFiles.open(f"kits/pilot/prod_00/{name}")
+        assert kit.site == name and kit.mutual and kit.lacking() == []  # hardened
+        assert kit.dialled == ("fl.example.org", 8102)
+    run = place_of("parties/north").name
+    shown = invoke("site", "check", "parties/north", "--run", run, "--kit",
+                   "kits/pilot/prod_00/hospital-north", "--format", "json")  # fmt: skip
+    found = {line["check"]: line["status"] for line in json.loads(shown.stdout)["checks"]}
+    assert [found[n] for n in ("kit", "in force", "certificate")] == ["OK"] * 3
+    wrong = invoke("site", "harden", "parties/east", "--kit", "kits/pilot/prod_00/hospital-north")
+    assert wrong.exit_code == 2 and "hospital-east" in wrong.stderr  # another party's kit
 
 
 def test_the_files_of_the_pilot_fit_together() -> None:

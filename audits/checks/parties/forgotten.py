@@ -19,10 +19,19 @@ from crypto.signing.canonical import canonical, parse
 from crypto.signing.signatures import SigningKey, VerifyKey
 from protocols.versions import FORGOTTEN
 
-__all__ = ["KINDS", "Forgotten", "forgotten", "note_of", "read_notes", "told"]
+__all__ = [
+    "KINDS",
+    "Forgotten",
+    "destroyed_ledger",
+    "forgotten",
+    "note_of",
+    "read_notes",
+    "told",
+]
 
-KINDS = ("captures", "models", "state")
-"""What can be destroyed: captured rounds, models, and the kept state of a run that goes not on."""
+KINDS = ("captures", "models", "state", "ledger")
+"""What can be destroyed: captured rounds, models, the kept state of a run that goes not on, and the
+ledger with all else but plan, policy, roster and configuration, which say of what run a note is."""
 
 STEP = "captured"
 _DOMAIN = "forgotten"
@@ -83,6 +92,16 @@ def forgotten(case: Case) -> dict[str, tuple[Forgotten, ...]]:
         )
         for party, data in sorted(case.view.forgotten.items())
     }
+
+
+def destroyed_ledger(case: Case) -> str:
+    """Return when the party of a side without a ledger destroyed it; empty if nobody signed that.
+
+    Raises:
+        EvidenceError: as `read_notes` does.
+    """
+    notes = forgotten(case).get(case.view.side, ()) if case.view.side else ()
+    return next((note.at for note in notes if "ledger" in note.what), "")
 
 
 def told(notes: Mapping[str, Sequence[Forgotten]]) -> str:

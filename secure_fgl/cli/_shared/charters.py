@@ -15,6 +15,10 @@ CharterArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A charter
 PartyOption = Annotated[
     Path, typer.Option("--party", metavar="PARTY", help="The folder of the party that says so.")
 ]
+RunOption = Annotated[
+    str | None,
+    typer.Option("--run", metavar="RUN", help="The run's name, where the party joined several."),
+]
 OutOption = Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write.")]
 
 

@@ -132,6 +132,7 @@ EXAMPLE = {
         "secure-fgl site start /srv/party --again",
     ),
     "stop": example("secure-fgl site stop /srv/party"),
+    "sweep": example("secure-fgl site sweep /srv/party"),
     "conduct": example(
         "secure-fgl conduct /srv/party --kit /srv/kit --deadline 10m",
         "secure-fgl conduct /srv/party --kit /srv/kit --resume",

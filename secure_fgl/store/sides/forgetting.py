@@ -1,6 +1,7 @@
 """What a party destroys of its own side: keys first, then what they open, then a signed note.
 
-Ledger, head, charter, plan and report stay: they are evidence, and hold nothing of anybody's data.
+`forget` leaves ledger, head, charter, plan and report: they are evidence, and hold nothing of
+anybody's data. Only a policy whose days are over (`sweeping`) takes the ledger, too.
 A piece that was copied elsewhere, into a backup, is locked for good once its key is gone, unless
 the key was copied, too.
 """
@@ -20,9 +21,10 @@ from secure_fgl.store.captures import Captures
 from secure_fgl.store.files import Folder
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.hand_overs import at_rest
-from secure_fgl.store.sides.party_side import check_name, weights_of
+from secure_fgl.store.sides.party_side import weights_of
+from secure_fgl.store.sides.places import RUNS, place_of
 
-__all__ = ["Destroyed", "forget"]
+__all__ = ["Destroyed", "destroy", "forget"]
 
 
 @dataclass(frozen=True)
@@ -52,23 +54,17 @@ def forget(
     Args:
         party: the party's folder.
         me: its keys; the note is signed with them.
-        run: the name that the run must have; None: any.
+        run: the run's name; None: the one run that the party joined.
         everything: also models, and the state of a run that then goes on no more at this party.
 
     Raises:
-        UsageError: it is no party's folder, or not that of these keys; a process of the party is
-            at work; the run is not over and only captures are meant; or something is still there
-            afterwards.
+        UsageError: the party never joined that run, or it is not of these keys; a process of the
+            party is at work on it; the run is not over and only captures are meant; or something is
+            still there afterwards.
         EvidenceError: an earlier note is not the party's, or the roster cannot be read.
     """
-    found = Run(party)
-    if found.party is None:
-        raise UsageError(
-            f"{party} is not a party's folder with a run in it.",
-            why="only a party destroys what is its own",
-            fix="give the folder that holds identity.json, charter.json and run/",
-        )
-    check_name(found.name, run)
+    place = place_of(party, run)
+    found, home = Run(place), Path(party)
     name = me.party.name
     if not found.folder.holds(f"ledger/{name}.jsonl"):
         raise UsageError(f"{party} holds no ledger of {name}.", fix="give that party's own folder")
@@ -76,17 +72,35 @@ def forget(
         raise UsageError(
             f"The keys in {party} are not those that {name} had in this run; nothing was removed.",
             why="they were renewed or made anew since, and a note under them is none of the run's",
-            fix="forget before keys are renewed; now only keys/ and run/ can be taken away by "
-            "hand, and the evidence of this run ends with them",
+            fix="forget before keys are renewed; now only its keys and its folder can be taken "
+            "away by hand, and the evidence of this run ends with them",
         )
-    with at_rest(found.party):
+    with at_rest(place):
         if not everything and not found.folder.holds(f"heads/{name}.checkpoint"):
             raise UsageError(
                 "The run is not over at this party, and goes on with what it captured.",
                 why="its ledger has no signed end",
                 fix="wait for the end, or give the run up at this party with --all",
             )
-        return _forgotten(found, found.party, me, KINDS if everything else KINDS[:1])
+        return _forgotten(found, home, me, KINDS[:3] if everything else KINDS[:1])
+
+
+def destroy(run: Run, party: Path, me: Identity, what: tuple[str, ...]) -> Destroyed:
+    """Destroy these kinds of what a party kept of a run, and sign it.
+
+    Args:
+        run: the party's side.
+        party: the party's folder.
+        me: its keys.
+        what: of `KINDS`, in their order.
+
+    Raises:
+        UsageError: a process of the party is at work on the run, or something is still there
+            afterwards.
+        EvidenceError: an earlier note is not the party's.
+    """
+    with at_rest(party / RUNS / run.name):
+        return _forgotten(run, party, me, what)
 
 
 def _forgotten(run: Run, party: Path, me: Identity, what: tuple[str, ...]) -> Destroyed:
@@ -95,6 +109,8 @@ def _forgotten(run: Run, party: Path, me: Identity, what: tuple[str, ...]) -> De
     notes = read_notes(earlier, me.party.verify, run=run.name, party=name)
     places = [place for kind in what for place in _PLACES[kind]]
     pieces = sum(_count(run.path / place) for place in places)
+    if "ledger" in what:  # all but the notes, and what says of which run they are
+        pieces = _count(run.path) - sum(run.folder.holds(n) for n in (*_STAY, file))
     keys = Folder(party / "keys")
     keyed = any(keys.there(place) for kind in what for place in _keys(kind, run.name))
     same = [note for note in notes if set(what) <= set(note.what)]
@@ -105,6 +121,8 @@ def _forgotten(run: Run, party: Path, me: Identity, what: tuple[str, ...]) -> De
         note = Forgotten(what, clock())
         signed = note_of(me.signing, note, run=run.name, party=name)
         run.folder.write(file, earlier + signed)
+        if "ledger" in what:  # after its note: a ledger that is gone without one is broken evidence
+            _end_evidence(run)
     except OSError as error:
         raise UsageError(
             f"Not all of it could be destroyed, or noted ({error.strerror}).",
@@ -114,13 +132,29 @@ def _forgotten(run: Run, party: Path, me: Identity, what: tuple[str, ...]) -> De
     return Destroyed(note, pieces, run.path / file)
 
 
-_PLACES = {"captures": ("captured",), "models": ("models", "checkpoints"), "state": ("private",)}
-"""Folders of a run in which pieces lie, by kind."""
+_PLACES = {
+    "captures": ("captured",), "models": ("models", "checkpoints"), "state": ("private",),
+    "ledger": (),
+}  # fmt: skip
+"""Folders of a run in which pieces lie, by kind; all of the run's for the ledger."""
+_STAY = ("config.yaml", "plan.json", "policy.json", "roster.json")
+
+
+def _end_evidence(run: Run) -> None:
+    """Remove all but the notes, and what says of which run they are; the ledger goes last."""
+    for name in run.folder.names():
+        if name not in _STAY:
+            run.folder.remove(name)
+    for folder in sorted(run.folder.folders(), key="ledger".__eq__):
+        if folder != "forgotten":
+            run.folder.remove_tree(folder)
+    if run.folder.there("ledger"):
+        raise UsageError(f"{run.path / 'ledger'} could not be removed.", fix="look at its folder")
 
 
 def _keys(kind: str, run: str) -> tuple[str, ...]:
     """Return where a kind's keys lie below ``keys/``."""
-    return (run,) if kind == "state" else (f"{kind}/{run}",)
+    return {"state": (run,), "ledger": ()}.get(kind, (f"{kind}/{run}",))
 
 
 def _destroy(run: Run, party: Path, me: Identity, what: tuple[str, ...]) -> None:

@@ -16,7 +16,7 @@ from secure_fgl.errors import UsageError
 from secure_fgl.store.files import Folder, content, create
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.run_folder import RunFolder
-from secure_fgl.store.sides.party_side import check_name
+from secure_fgl.store.sides.places import place_of
 
 __all__ = ["at_rest", "gather_files", "write_hand_over"]
 
@@ -29,26 +29,20 @@ def write_hand_over(
     Args:
         party: the party's folder.
         out: the file; it must not exist.
-        run: the name that the run must have; None: any.
+        run: the run's name; None: the one run that the party joined.
 
     Returns:
         The file, and what this side's own steps say of it.
 
     Raises:
-        UsageError: it is no party's folder, a process of the party is at work, or the file cannot
-            be written.
+        UsageError: the party never joined that run, or did not begin it, a process of the party is
+            at work on it, or the file cannot be written.
         EvidenceError: a document of the run is missing or cannot be read.
         NotOurCode: what would read it is not ours.
     """
-    found = Run(party)
-    if found.party is None:
-        raise UsageError(
-            f"{party} is not a party's folder with a run in it.",
-            why="a hand-over is one party's side of a run between organisations",
-            fix="give the folder that holds identity.json, charter.json and run/",
-        )
-    check_name(found.name, run)
-    with at_rest(found.party):
+    place = place_of(party, run)
+    found = Run(place)
+    with at_rest(place):
         view = found.view()
     path = Path(out)
     _write(path, hand_over(view))
@@ -110,10 +104,14 @@ def _write(path: Path, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def at_rest(party: Path) -> Iterator[None]:
-    """Keep processes of a party away from its run; raises UsageError if one is at work on it."""
+def at_rest(place: Path) -> Iterator[None]:
+    """Keep processes of a party away from a run; raises UsageError if one is at work on it.
+
+    Args:
+        place: the folder of the run at the party.
+    """
     try:
-        file = os.open(party / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        file = os.open(place / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:  # no session was ever opened here, or the file is another's affair
         yield
         return
@@ -122,7 +120,7 @@ def at_rest(party: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UsageError(
-                f"A process of {party.name} is at work on this run.",
+                f"A process of this party is at work on the run {place.name}.",
                 why="its ledger still grows",
                 fix="try again when the run is over at this party, or after its process was ended",
             ) from None

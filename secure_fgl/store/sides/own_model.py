@@ -22,7 +22,7 @@ from protocols.wire.roles import Role
 from secure_fgl.errors import UsageError
 from secure_fgl.store.client_models import ClientModels, NoSuchModel, Origin
 from secure_fgl.store.finished_run import Run
-from secure_fgl.store.sides.party_side import check_name
+from secure_fgl.store.sides.places import place_of
 from secure_fgl.store.sides.release import check_released
 
 if TYPE_CHECKING:
@@ -67,24 +67,16 @@ def own_model(
 
     Args:
         party: the party's folder.
-        run: the name that the run must have; None: any.
+        run: the run's name; None: the one run that the party joined.
         last: the model after the last round, in place of the best one on validation.
         audited: the gathered run that attacks were run on, where the policy asks for any.
 
     Raises:
-        UsageError: it is no party's folder, the party has no model, or the policy holds it back;
+        UsageError: the party never joined that run, has no model, or the policy holds it back;
             why is said.
         EvidenceError: at the first step of ``audit verify`` that failed, but the report's own.
     """
-    found = Run(party)
-    if found.party is None:
-        raise UsageError(
-            f"{party} is not a party's folder with a run in it.",
-            why="this takes one party's own model out, of a run between organisations",
-            fix="give the folder that holds identity.json, charter.json and run/; of a simulation: "
-            "secure-fgl model export RUN",
-        )
-    check_name(found.name, run)
+    found = Run(place_of(party, run))
     view = found.view()
     role = read_roster(view.roster_text).roster.party(view.side).role
     if role not in (Role.CLIENT, Role.AGGREGATOR):

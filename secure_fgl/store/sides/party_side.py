@@ -1,8 +1,9 @@
 """One party's side of a run over NVFlare, found in the party's folder.
 
-The folder of a party (`secure_fgl.transports.nvflare.party`) holds what all parties agreed on,
-``charter.json``, beside ``run/``, this party's side of the run folder. A run folder into which all
-sides were gathered holds the charter itself. No secret of the party's is read here.
+The folder of a party (`secure_fgl.transports.nvflare.party`) holds a folder for each run that it
+joined, ``runs/RUN/``: what all parties agreed on, ``charter.json``, beside ``run/``, this party's
+side of the run folder. A run folder into which all sides were gathered holds the charter itself. No
+secret of the party's is read here.
 """
 
 from __future__ import annotations
@@ -14,25 +15,35 @@ from audits.bundle.reading import DIGESTS_LIMIT, digests_of
 from audits.evidence.charter_file import CHARTER_LIMIT
 from secure_fgl.errors import UsageError
 from secure_fgl.run.model_digest import npz_digest
-from secure_fgl.store.files import Folder, is_temporary, run_name
+from secure_fgl.store.files import Folder, is_run_name, is_temporary, run_name
+from secure_fgl.store.sides.places import RUNS, place_of
 
 __all__ = ["charter_of", "check_name", "locked_models", "run_of", "side_of", "weights_of"]
 
-_RUN, _CHARTER, _PLAN, _IDENTITY = "run", "charter.json", "plan.json", "identity.json"
+_RUN, _CHARTER, _PLAN = "run", "charter.json", "plan.json"
 
 
 def side_of(path: Path) -> tuple[Path, Path | None]:
     """Return the run folder that is meant, and the party's folder if it is one party's side.
 
     Args:
-        path: a run folder, a party's folder, or a party's side in it.
+        path: a run folder, a party's folder, the folder of a run in it, or a party's side in that.
+
+    Raises:
+        UsageError: it is a party's folder with several runs, or with none.
+        EvidenceError: at step ``files``: the party's folder of all runs is a link.
     """
-    if (path / _CHARTER).is_file() and not (path / _PLAN).is_file():
+    if (path / _PLAN).is_file():
+        place = path.resolve()
+        of_a_party = place.name == _RUN and is_run_name(place.parent.name)
+        if of_a_party and (place.parent / _CHARTER).is_file() and not (path / _CHARTER).is_file():
+            return path, place.parent
+        return path, None
+    if (path / _CHARTER).is_file():
         return path / _RUN, path
-    place = path.resolve()
-    beside = [(place.parent / name).is_file() for name in (_CHARTER, _IDENTITY)]
-    if place.name == _RUN and all(beside) and not (path / _CHARTER).is_file():
-        return path, place.parent
+    if (path / RUNS).is_dir():
+        found = place_of(path)
+        return found / _RUN, found
     return path, None
 
 

@@ -1,8 +1,8 @@
 """What a policy holds back at the end of a run: models, until attacks are answered or accepted.
 
-Waivers of the clients lie in the party's own folder, ``PARTY/waivers/``: its own, and copies of the
-others'. The verdicts are those of ``attacks.json`` in the run; of one party's side, on which most
-attacks cannot be run, of the run that all sides were gathered into.
+Waivers of the clients lie in the party's folder of the run, ``waivers/``: its own, and copies of
+the others'. The verdicts are those of ``attacks.json`` in the run; of one party's side, on which
+most attacks cannot be run, of the run that all sides were gathered into.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from secure_fgl.errors import UsageError
 from secure_fgl.store.files import Folder
 from secure_fgl.store.sides.party_side import check_name
 
-__all__ = ["PLACE", "HeldBack", "check_released", "today"]
+__all__ = ["PLACE", "HeldBack", "check_released", "own_policy", "today"]
 
 PLACE = "waivers"
-"""Folder of a party in which the waivers of all clients lie."""
+"""Folder beside one party's side in which the waivers of all clients lie."""
 _LIMIT = 16_384  # bytes of a waiver
 
 
@@ -69,7 +69,7 @@ def check_released(run: Looked, audited: Looked | None = None) -> None:
         EvidenceError: policy, plan or roster is not the run's, a waiver is no good, or the audited
             run is broken or another one.
     """
-    if (release := _own_policy(run).release) is None:
+    if (release := own_policy(run).release) is None:
         return
     case = Case((audited or run).view())
     if audited is not None:
@@ -81,7 +81,7 @@ def check_released(run: Looked, audited: Looked | None = None) -> None:
         raise _held(run, release, why)
 
 
-def _own_policy(run: Looked) -> PrivacyPolicy:
+def own_policy(run: Looked) -> PrivacyPolicy:
     """Return the policy that the run's name follows from: a client's model opens by that name."""
     policy, plan = read_policy(run.folder.read("policy.json")), run.folder.read("plan.json")
     file = read_roster(run.folder.read("roster.json"))

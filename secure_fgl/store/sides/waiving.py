@@ -13,7 +13,7 @@ from protocols.wire.roster import Identity
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import Folder
 from secure_fgl.store.finished_run import Run
-from secure_fgl.store.sides.party_side import check_name
+from secure_fgl.store.sides.places import place_of
 from secure_fgl.store.sides.release import PLACE, today
 
 __all__ = ["waive"]
@@ -38,17 +38,15 @@ def waive(
         owner: who answers for it.
         reason: why it is accepted.
         until: the last day on which it holds, YYYY-MM-DD.
-        run: the name that the run must have; None: any.
+        run: the run's name; None: the one run that the party joined.
 
     Raises:
-        UsageError: it is no client's folder, the policy does not ask for that attack, a waiver is
-            there already, or it cannot be written.
+        UsageError: it is no client's folder, the client never joined that run, the policy does not
+            ask for that attack, or the waiver cannot be written.
         EvidenceError: at step ``release``: these keys are not the party's on the roster.
     """
-    found = Run(party)
-    if found.party is None:
-        raise UsageError(f"{party} is not a party's folder with a run in it.")
-    check_name(found.name, run)
+    home = place_of(party, run)
+    found = Run(home)
     case = Case(found.view())
     release = case.policy.release
     if release is None or attack not in release.requires:
@@ -71,7 +69,7 @@ def waive(
     waiver.check(case.roster, found.name)
     place = f"{PLACE}/{attack}.{me.party.name}.json"
     try:
-        Folder(found.party).write(place, waiver.text())
+        Folder(home).write(place, waiver.text())
     except OSError as error:
-        raise UsageError(f"{found.party / place} cannot be written ({error.strerror}).") from error
-    return found.party / place
+        raise UsageError(f"{home / place} cannot be written ({error.strerror}).") from error
+    return home / place

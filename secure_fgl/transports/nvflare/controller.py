@@ -134,13 +134,18 @@ class Conductor(Controller):  # type: ignore[misc] # nvflare is untyped
     """Carries for the aggregator's own process for as long as the job runs.
 
     Args:
+        run: of which the job is. An office that never joined it has no socket of that name.
         deadline: seconds that one exchange may take, and for which the aggregator's process may be
             away before the job is given up.
+
+    Raises:
+        ValueError: that is no run's name; the job fails before anything is opened.
     """
 
-    def __init__(self, deadline: float = 600.0) -> None:
+    def __init__(self, run: str, deadline: float = 600.0) -> None:
         super().__init__(task_check_period=0.05)
-        self._exchange_deadline = float(deadline)
+        channel.of_run(Path(channel.SOCKET), run)
+        self._run, self._exchange_deadline = run, float(deadline)
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Nothing to prepare."""
@@ -171,7 +176,8 @@ class Conductor(Controller):  # type: ignore[misc] # nvflare is untyped
             with contextlib.closing(self._called(abort, ever)) as connection:
                 ever = True
                 try:
-                    channel.send(connection, {"do": JOB, "deadline": self._exchange_deadline})
+                    said = {"do": JOB, "run": self._run, "deadline": self._exchange_deadline}
+                    channel.send(connection, said)
                     return _serve(connection, carrier, abort)
                 except channel.Broken:
                     _log.error("the aggregator's process is away")
@@ -188,7 +194,7 @@ class Conductor(Controller):  # type: ignore[misc] # nvflare is untyped
             if abort.triggered:
                 raise JobAborted
             try:
-                return channel.connect(Path(place))
+                return channel.connect(channel.of_run(Path(place), self._run))
             except channel.Broken as error:
                 left = ever and isinstance(error, channel.Absent)
                 if not place or left or time.monotonic() > deadline:

@@ -32,11 +32,18 @@ class Seat(Executor):  # type: ignore[misc] # nvflare is untyped
 
     Where the process is away, or works on something else, the aggregator is told so at once: nobody
     waits for a deadline. Of an error it hears a code; the reason stays with the party.
+
+    Args:
+        run: of which the job is. A site that never joined it has no socket of that name.
+
+    Raises:
+        ValueError: that is no run's name; the job fails before anything is opened.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, run: str) -> None:
         super().__init__()
-        self._last = Code.DONE
+        channel.of_run(Path(channel.SOCKET), run)
+        self._run, self._last = run, Code.DONE
 
     def execute(
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
@@ -45,7 +52,8 @@ class Seat(Executor):  # type: ignore[misc] # nvflare is untyped
         try:
             if task_name not in (TASK, BUDGET, END):
                 raise BadEnvelope("A task came that no party knows.")
-            found = _asked(task_name, unpack(shareable), patience(shareable), abort_signal)
+            envelopes, seconds = unpack(shareable), patience(shareable)
+            found = _asked(self._run, task_name, envelopes, seconds, abort_signal)
         except BadEnvelope:
             found = Heard(Code.UNREADABLE)
         except Exception as error:  # whatever it is, its text stays here
@@ -57,16 +65,17 @@ class Seat(Executor):  # type: ignore[misc] # nvflare is untyped
         return pack(found.envelopes) if found.code is Code.DONE else say(found.code)
 
 
-def _asked(name: str, envelopes: Sequence[bytes], seconds: float, abort: Signal) -> Heard:
+def _asked(run: str, name: str, envelopes: Sequence[bytes], seconds: float, abort: Signal) -> Heard:
     place = os.environ.get(channel.SOCKET_VARIABLE)
     if not place:
         _log.error("%s is not set: no party is known here", channel.SOCKET_VARIABLE)
         return Heard(Code.FAILED)
     deadline = time.monotonic() + seconds
     try:
-        connection = channel.connect(Path(place), seconds=min(seconds, channel.GREETING_SECONDS))
+        socket = channel.of_run(Path(place), run)
+        connection = channel.connect(socket, seconds=min(seconds, channel.GREETING_SECONDS))
         with contextlib.closing(connection):
-            channel.send(connection, {"do": name}, envelopes)
+            channel.send(connection, {"do": name, "run": run}, envelopes)
             head, answers = channel.receive(
                 connection,
                 stopped=lambda: abort.triggered,

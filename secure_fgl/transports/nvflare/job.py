@@ -28,7 +28,7 @@ def write_job(
     *,
     name: str = "secure_fgl",
     deadline: float = 600.0,
-    charter: Charter | None = None,
+    charter: Charter,
 ) -> Path:
     """Write a job's folder and return it.
 
@@ -40,24 +40,27 @@ def write_job(
         sites: every site of the run.
         name: the job's name.
         deadline: seconds that an exchange may take before who has not answered has vanished.
-        charter: of the run: it says without whom nothing can be opened, and how many clients the
-            policy asks for. Without it all sites must be there.
+        charter: of the run, which the job names; it says without whom nothing can be opened, and
+            how many clients the policy asks for.
     """
     place = Path(folder)
     (place / "app" / "config").mkdir(parents=True)
     conductor, seat = CLASSES
-    mandatory, least = _needed(charter) if charter is not None else (list(sites), len(sites))
+    mandatory, least = _needed(charter)
+    run = {"run": charter.run}
     server: dict[str, Any] = {
         "format_version": 2,
         "server": {"heart_beat_timeout": 600, "task_request_interval": POLL_SECONDS},
-        "workflows": [{"id": "conductor", "path": conductor, "args": {"deadline": deadline}}],
+        "workflows": [
+            {"id": "conductor", "path": conductor, "args": {**run, "deadline": deadline}}
+        ],
         "components": [],
         "task_data_filters": [],
         "task_result_filters": [],
     }
     client: dict[str, Any] = {
         "format_version": 2,
-        "executors": [{"tasks": [TASK, BUDGET, END], "executor": {"path": seat, "args": {}}}],
+        "executors": [{"tasks": [TASK, BUDGET, END], "executor": {"path": seat, "args": run}}],
         "components": [],
         "task_data_filters": [],
         "task_result_filters": [],
@@ -67,7 +70,7 @@ def write_job(
         "resource_spec": {},
         "min_clients": least,
         "mandatory_clients": mandatory,
-        "deploy_map": {"app": ["@ALL"]},
+        "deploy_map": {"app": ["server", *sites]},  # and to no site of another federation
     }
     for file, document in (
         ("meta.json", meta),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Sequence
 from dataclasses import replace as changed
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 from protocols.errors import EvidenceError
 from protocols.wire.roster import Identity
 from secure_fgl.errors import UsageError
-from secure_fgl.store.files import content, replace
+from secure_fgl.store.files import Folder, content, replace
+from secure_fgl.store.sides.places import RUNS
 from secure_fgl.transports.nvflare.charter import LIMIT as CHARTER_LIMIT
 from secure_fgl.transports.nvflare.charter import Charter
 from secure_fgl.transports.nvflare.facts import LIMIT, Facts
@@ -111,14 +113,14 @@ def merged(copies: Sequence[Charter]) -> Charter:
     )
 
 
-def kept_charter(folder: Path) -> Charter | None:
-    """Return the charter that lies in a party's folder, signatures not looked at; None: none does.
+def kept_charter(place: Path) -> Charter | None:
+    """Return the charter that lies in a run's folder, signatures not looked at; None: none does.
 
     Raises:
         UsageError: it cannot be read.
         EvidenceError: it is no charter.
     """
-    path = folder / "charter.json"
+    path = place / "charter.json"
     if not path.exists():
         return None
     try:
@@ -127,25 +129,30 @@ def kept_charter(folder: Path) -> Charter | None:
         raise UsageError(f"{path} cannot be read ({error.strerror}).") from error
 
 
-def keep(folder: str | Path, charter: Charter) -> PartyKit:
+def keep(party: str | Path, charter: Charter) -> PartyKit:
     """Put the charter that everybody signed into a party's folder, and return its kit.
+
+    It lies in a folder of its run, beside those of other runs.
 
     Raises:
         EvidenceError: somebody did not sign it, or it is not of this party.
-        UsageError: the folder holds a run of another charter, or cannot be written.
+        UsageError: the run began with another charter, or the folder cannot be written.
     """
+    home = Path(party)
     charter.check()
-    _check_organisation(Path(folder), charter, _named(Path(folder), charter))
-    check_not_refused(Path(folder), charter)
-    path, data = Path(folder) / "charter.json", charter.encode()
+    _check_organisation(home, charter, _named(home, charter))
+    check_not_refused(home, charter)
+    place, data = f"{RUNS}/{charter.run}", charter.encode()
+    folder = Folder(home)
     try:
-        if (Path(folder) / "run").exists() and path.read_bytes() != data:
+        begun = folder.there(f"{place}/run")
+        if begun and not hmac.compare_digest(folder.read(f"{place}/charter.json"), data):
             raise UsageError(
-                f"{folder} holds a run of another charter.",
+                f"{home / place} holds a run of another charter.",
                 why="its ledger and its state belong to the charter that lies beside them",
-                fix="make a new folder for this charter: secure-fgl site new",
+                fix="draw up a charter anew: its run has another name",
             )
-        replace(path, data)
+        folder.write(f"{place}/charter.json", data)
     except OSError as error:
-        raise UsageError(f"{path} cannot be written ({error.strerror}).") from error
-    return PartyKit.load(folder)
+        raise UsageError(f"{home / place} cannot be written ({error.strerror}).") from error
+    return PartyKit.load(home, charter.run)

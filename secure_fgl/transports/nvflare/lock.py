@@ -18,7 +18,7 @@ _LOCK_SECONDS = 30.0
 
 @contextlib.contextmanager
 def only_one(kit: PartyKit) -> Iterator[None]:
-    """Hold a party's folder against a second process of the same party.
+    """Hold a run at a party against a second process of the same party.
 
     An engine that lost its server starts the next job while the last one's process may still be
     training, and two sessions of one party would break everything that one of them promised.
@@ -46,7 +46,7 @@ def check_at_rest(folder: Path, why: str, fix: str) -> None:
     """Raise UsageError if a process of this party is at work on its run, or nobody can tell.
 
     Args:
-        folder: the party's.
+        folder: of the run at the party.
         why: it may not be, as the error says.
         fix: what to do then.
     """
@@ -55,14 +55,14 @@ def check_at_rest(folder: Path, why: str, fix: str) -> None:
     except FileNotFoundError:  # no session was ever opened here
         return
     except OSError as error:
-        said = f"Nobody can tell whether a process of {folder.name} is at work ({error.strerror})."
+        said = f"Nobody can tell whether a process is at work on {folder} ({error.strerror})."
         raise UsageError(
             said, why=why, fix=f"see why {folder / 'lock'} is no file of ours"
         ) from error
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        said = f"A process of {folder.name} is at work on this run."
+        said = f"A process of this party is at work on the run {folder.name}."
         raise UsageError(said, why=why, fix=fix) from None
     finally:
         os.close(file)
@@ -99,7 +99,7 @@ def _locked(file: int) -> bool:
 
 
 def at_work(folder: Path) -> bool:
-    """Tell whether a process holds a party's folder now."""
+    """Tell whether a process holds the folder of a run at a party now."""
     try:
         file = os.open(folder / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:  # no session was ever opened here

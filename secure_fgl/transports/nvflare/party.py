@@ -1,4 +1,4 @@
-"""What one party of a run holds, in a folder of its own outside the engine's reach.
+"""What one party holds, in a folder of its own outside the engine's reach, and of each of its runs.
 
 ::
 
@@ -6,19 +6,25 @@
                                    leaves this folder
             site.log (0600)        why something went wrong here, in words that hold no data or key
             NAME.facts.json        what it announced of itself; charters are held to it
-            charter.json           what all parties agreed on, signed by all
             refused/               charters that this party refused; it starts none of them
+            keys/ (0700)           by run: while it lasts, the key to its kept state; and after it,
+                                   those to its captured rounds and, at a client, its own model
+            socket.RUN (0600)      while the party's process of that run listens
+            runs/RUN/              one folder for each run whose charter this party joined:
+
+    RUN/    charter.json           what all parties agreed on, signed by all
             plugins/               this party's own copies of the plug-ins that the charter names
             tags.key (0600)        of clients in the mode `hmac` of matching: the key of item tags,
                                    which one of them made and its operators brought to the others
-            socket (0600)          while the party's process listens
             site.lock, lock        which processes are at work
             stopped                the operator's word that nothing goes on
-            keys/ (0700)           while the run lasts: the key to its kept state; and after it,
-                                    those to its captured rounds and, at a client, its own model
+            status.json, job.json  what the operator watches
             waivers/               of clients, where the policy holds models back
             run/                   its side of the run folder: documents, ledger, head, locked state
                                    and model
+
+RUN is the run's name. Whoever reaches a run does so by that name, and what lies in its folder must
+be of it: a run that this party never joined has no folder, and so no process and no socket.
 
 NVFlare lets an administrator list and read files below a site's workspace unless the site forbids
 it, and sends a site's resource file to the server. So nothing of ours lies there, and NVFlare's
@@ -28,6 +34,7 @@ socket (`secure_fgl.transports.nvflare.site`).
 
 from __future__ import annotations
 
+import hmac
 import os
 import re
 from dataclasses import dataclass, field
@@ -42,6 +49,7 @@ from secure_fgl.config import Config, own_root
 from secure_fgl.data.own import load_spec
 from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.errors import UsageError
+from secure_fgl.store.sides.places import party_of, place_of
 from secure_fgl.transports.nvflare.charter import LIMIT, Charter
 from secure_fgl.transports.nvflare.keys.identity_file import (
     check_closed,
@@ -76,7 +84,7 @@ class PartyKit(Mute):
     """One party's own secret keys beside what all parties agreed on; mute when printed.
 
     Attributes:
-        folder: where it lies.
+        folder: of the run at this party, ``PARTY/runs/RUN``.
         me: this party's identity.
         charter: checked: everybody signed it, this party under its own name and keys.
     """
@@ -86,37 +94,50 @@ class PartyKit(Mute):
     charter: Charter
 
     @classmethod
-    def load(cls, folder: str | Path) -> PartyKit:
-        """Read a party's folder.
+    def load(cls, party: str | Path, run: str | None = None) -> PartyKit:
+        """Read a party's folder, and what it holds of a run.
+
+        Args:
+            party: the party's folder.
+            run: the run's name; None: the one run that the party joined.
 
         Raises:
-            UsageError: a file is missing or cannot be read, the identity is open to others, or
-                programs here are of other versions than the charter says.
-            EvidenceError: the charter is not what this party and all others signed.
+            UsageError: the party never joined that run, or joined several and none is named; a
+                file is missing or cannot be read, the identity is open to others, or programs here
+                are of other versions than the charter says.
+            EvidenceError: the charter is not what this party and all others signed, or is of
+                another run than its folder.
         """
-        place = Path(folder)
-        me = load_identity(place)
+        me, place = load_identity(Path(party)), place_of(party, run)
         charter = Charter.decode(_read(place / "charter.json", LIMIT))
         check_versions(charter.versions)
         return cls.agreed(place, me, charter)
 
     @classmethod
     def agreed(cls, folder: Path, me: Identity, charter: Charter) -> PartyKit:
-        """Hold a party's keys and a charter to each other.
+        """Hold a party's keys, the folder of a run, and a charter to each other.
 
         Raises:
-            EvidenceError: the charter is not what this party and all others signed.
+            EvidenceError: the charter is not what this party and all others signed, or is of
+                another run than the folder.
         """
         charter.check()
+        if not hmac.compare_digest(charter.run, folder.name):
+            raise EvidenceError("charter", "it is of another run than the folder in which it lies")
         if me.party.name not in charter.sites or charter.roster.party(me.party.name) != me.party:
             raise EvidenceError("charter", "it names this party with other keys or another role")
-        check_not_refused(folder, charter)
+        check_not_refused(party_of(folder), charter)
         return cls(folder, me, charter)
 
     @property
     def name(self) -> str:
         """The party's name."""
         return self.me.party.name
+
+    @property
+    def party(self) -> Path:
+        """The party's folder."""
+        return party_of(self.folder)
 
     @property
     def run_folder(self) -> Path:
@@ -126,7 +147,7 @@ class PartyKit(Mute):
     @property
     def keys(self) -> Path:
         """Where the key to the state lies that is kept in the run folder."""
-        return self.folder / "keys"
+        return self.party / "keys"
 
     def tag_key(self) -> bytes:
         """Return the key of item tags that all clients hold (`hmac`), 32 bytes.
@@ -154,7 +175,7 @@ class PartyKit(Mute):
     def plugin_files(self) -> list[Path]:
         """Return this party's own copies of the plug-ins that the charter names.
 
-        One that is not in the party's folder is looked for among the installed packages.
+        One that is not in the folder of the run is looked for among the installed packages.
         """
         names = self.charter.config.plugin_names
         files = [self.folder / "plugins" / f"{name}.py" for name in names]
@@ -191,28 +212,33 @@ class PartyKit(Mute):
         return Config.literal(document)
 
 
-def new_tag_key(folder: str | Path) -> Path:
+def new_tag_key(party: str | Path, run: str | None = None) -> Path:
     """Make the key of item tags for the mode `hmac`, at one client, and return its file.
 
     Whoever holds it opens, with the matcher, every item of everybody. Operators copy the file into
-    the folders of all other clients, and of nobody else.
+    the folders of this run at all other clients, and of nobody else.
+
+    Args:
+        party: the client's folder.
+        run: the run's name; None: the one run that the client joined.
 
     Raises:
-        UsageError: the folder holds one already, or cannot be written.
+        UsageError: the client never joined that run; its folder holds a key already, or cannot be
+            written.
     """
-    path = Path(folder) / _TAG_KEY
+    path = place_of(party, run) / _TAG_KEY
     write_secret(path, entropy(KEY_BYTES).hex() + "\n", "The key of item tags")
     return path
 
 
-def refusal_note(folder: Path, charter: Charter) -> Path:
+def refusal_note(party: Path, charter: Charter) -> Path:
     """Return where a party that refused a charter keeps its refusal."""
-    return folder / "refused" / f"{charter.signed.hex()}.json"
+    return party / "refused" / f"{charter.signed.hex()}.json"
 
 
-def check_not_refused(folder: Path, charter: Charter) -> None:
+def check_not_refused(party: Path, charter: Charter) -> None:
     """Raise EvidenceError if the party of this folder refused this charter."""
-    if refusal_note(folder, charter).exists():
+    if refusal_note(party, charter).exists():
         raise EvidenceError("charter", "this party refused it; another one is to be drawn up")
 
 

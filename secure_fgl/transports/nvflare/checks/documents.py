@@ -10,6 +10,7 @@ from protocols.plan.drift import drift
 from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.errors import PlanDrift, UsageError
 from secure_fgl.federation import Federation
+from secure_fgl.store.sides.places import RUNS, places_of
 from secure_fgl.store.sides.site_log import NAME as LOG
 from secure_fgl.transports.nvflare.checks.lines import NotChecked, Subject
 from secure_fgl.transports.nvflare.keys.identity_file import IDENTITY_FILE, is_locked
@@ -17,18 +18,19 @@ from secure_fgl.transports.nvflare.rules.versions import check_versions, install
 
 __all__ = ["charter", "folder", "keys", "plan", "spec", "versions"]
 
-_SECRET = (IDENTITY_FILE, "tags.key", "keys", LOG, f"{LOG}.1", "run")
+_SECRET = (IDENTITY_FILE, "tags.key", "keys", LOG, f"{LOG}.1", RUNS, "run")
 """What nobody but the party's own user may read."""
 
 
 def folder(subject: Subject) -> str:
-    """Modes and owner of the party's folder, and of what lies in it."""
+    """Modes and owner of the party's folder, of what lies in it, and in those of its runs."""
     party = subject.party
     try:
         entries = sorted(party.iterdir())
+        of_runs = [one for place in places_of(party).values() for one in (place, *place.iterdir())]
     except OSError as error:
         raise UsageError(f"{party} cannot be listed ({error.strerror}).") from error
-    for path in (party, *entries):
+    for path in (party, *entries, *of_runs):
         found = path.lstat()
         if found.st_uid != os.geteuid():
             raise UsageError(
@@ -37,7 +39,7 @@ def folder(subject: Subject) -> str:
                 fix=f"chown {os.geteuid()} {path}",
             )
         _closed(path, found.st_mode)
-    return f"{len(entries)} entries, all this user's; keys are closed to others"
+    return f"{len(entries) + len(of_runs)} entries, all this user's; keys are closed to others"
 
 
 def _closed(path: Path, mode: int) -> None:

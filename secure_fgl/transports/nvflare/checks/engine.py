@@ -34,7 +34,7 @@ _ANEW = "have the site's certificate made anew, and unpack the kit again"
 def kit(subject: Subject) -> str:
     """The kit is of this party's site, apart from the party's folder, and its key is closed."""
     found = subject.kit
-    site = check_belongs(subject.party, found)
+    site = check_belongs(subject.party, found, subject.run)
     key = found.startup("ssl_private_key")
     if _mode(key) & 0o077:
         raise UsageError(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from protocols.wire.roles import Role
 from secure_fgl.errors import UsageError
+from secure_fgl.store.sides.places import place_of, places_of
 from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
 from secure_fgl.transports.nvflare.joining import kept_charter
 from secure_fgl.transports.nvflare.kits import harden
@@ -36,8 +37,13 @@ def harden_kit(party: str | Path, kit: str | Path) -> KitFiles:
     return found
 
 
-def check_belongs(party: Path, kit: KitFiles) -> str:
+def check_belongs(party: Path, kit: KitFiles, run: str | None = None) -> str:
     """See that a kit is of the site at which a party is reached, and return the site's name.
+
+    Args:
+        party: the party's folder.
+        kit: the kit.
+        run: in which run; None: in any that the party joined.
 
     Raises:
         UsageError: it is another's, or one folder lies in the other: NVFlare lets an administrator
@@ -57,11 +63,13 @@ def check_belongs(party: Path, kit: KitFiles) -> str:
             why="the aggregator runs at the server, every other party at a site",
             fix="give the kit of this party",
         )
-    charter = kept_charter(party)
-    if charter is not None and charter.sites.get(name) != kit.site:
+    places = places_of(party).values() if run is None else [place_of(party, run)]
+    charters = [charter for place in places if (charter := kept_charter(place)) is not None]
+    reached = sorted({charter.sites.get(name, "nowhere") for charter in charters})
+    if reached and kit.site not in reached:
         raise UsageError(
             f"The kit is of the site {kit.site}, and the charter reaches {name} at "
-            f"{charter.sites.get(name)}.",
+            f"{', '.join(reached)}.",
             fix="give the kit of this party, or draw up a charter with its site",
         )
     return kit.site

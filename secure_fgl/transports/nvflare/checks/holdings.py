@@ -18,6 +18,7 @@ from secure_fgl.errors import UsageError
 from secure_fgl.isolation.kernel import check_kernel
 from secure_fgl.run.naming import learning_seed
 from secure_fgl.store.budgets import BudgetStore
+from secure_fgl.store.sides.places import places_of
 from secure_fgl.transports.nvflare.checks.lines import NotChecked, Subject
 from secure_fgl.transports.nvflare.lock import check_at_rest
 from secure_fgl.transports.nvflare.party import PartyKit
@@ -76,8 +77,8 @@ def disk(subject: Subject) -> str:
 
 def clock(subject: Subject) -> str:
     """This machine's clock is not before anything that was written here."""
-    now, party = subject.now, subject.party
-    written = {path: datetime.fromtimestamp(path.stat().st_mtime, UTC) for path in _dated(party)}
+    now, files = subject.now, _dated(subject.party)
+    written = {path: datetime.fromtimestamp(path.stat().st_mtime, UTC) for path in files}
     for path, when in written.items():
         if now < when - _BACK:
             raise UsageError(
@@ -96,13 +97,13 @@ def kernel(subject: Subject) -> str:
 
 
 def at_rest(subject: Subject) -> str:
-    """No other process of this party is at work."""
+    """No other process of this party is at work on this run."""
     check_at_rest(
-        subject.party,
-        "two processes of one party would break what each of them promised",
+        subject.agreed.folder,
+        "two processes of one party on one run would break what each of them promised",
         "end the other one first",
     )
-    return "no process of this party is at work"
+    return "no process of this party is at work on this run"
 
 
 def _client(subject: Subject) -> PartyKit:
@@ -131,8 +132,9 @@ def _carried(items: Iterable[Item]) -> list[Item]:
 
 def _dated(party: Path) -> list[Path]:
     """Return the files whose time of writing tells how late it is at least."""
-    names = ("identity.json", "charter.json", "site.log")
-    found = [party / name for name in names] + sorted((party / "run" / "ledger").glob("*.jsonl"))
+    found = [party / name for name in ("identity.json", "site.log")]
+    for place in places_of(party).values():
+        found += [place / "charter.json", *sorted((place / "run" / "ledger").glob("*.jsonl"))]
     return [path for path in found if os.path.isfile(path)]
 
 

@@ -14,6 +14,7 @@ from protocols.errors import SecureFglError
 from protocols.wire.roster import Identity
 from secure_fgl.errors import UsageError
 from secure_fgl.reasons import explain
+from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare.charter import Charter
 from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
 from secure_fgl.transports.nvflare.joining import kept_charter
@@ -34,11 +35,13 @@ class Subject:
 
     Attributes:
         party: its folder.
+        run: the name of the run; None: the one run that the party joined.
         kit_folder: the engine's start-up kit, if it was given.
         now: this machine's time.
     """
 
     party: Path
+    run: str | None
     kit_folder: Path | None
     now: datetime
     _agreed: PartyKit | None = None
@@ -49,20 +52,25 @@ class Subject:
         return load_identity(self.party)
 
     @cached_property
+    def place(self) -> Path:
+        """The folder of the run at this party; raises UsageError where it joined none."""
+        return place_of(self.party, self.run)
+
+    @cached_property
     def charter(self) -> Charter:
         """The charter as it lies there; raises UsageError, or EvidenceError for what is none."""
-        found = kept_charter(self.party)
+        found = kept_charter(self.place)
         if found is None:
             raise UsageError(
-                f"{self.party} holds no charter.",
-                why="nobody joined one yet",
+                f"{self.place} holds no charter.",
+                why="it was taken away, or the folder is none of ours",
                 fix="secure-fgl site join PARTY charter.json, with one that all signed",
             )
         return found
 
     def agree(self) -> PartyKit:
         """Hold keys and charter to each other; raises as `PartyKit.agreed` does."""
-        self._agreed = PartyKit.agreed(self.party, self.me, self.charter)
+        self._agreed = PartyKit.agreed(self.place, self.me, self.charter)
         return self._agreed
 
     @property

@@ -35,7 +35,11 @@ ONLINE: dict[str, Check] = {
 
 
 def check_site(
-    party: str | Path, kit: str | Path | None = None, *, now: Callable[[], datetime] = utc
+    party: str | Path,
+    kit: str | Path | None = None,
+    *,
+    run: str | None = None,
+    now: Callable[[], datetime] = utc,
 ) -> Iterator[Line]:
     """Look at a party's site, and yield a line for each check; what could fail later fails here.
 
@@ -45,8 +49,9 @@ def check_site(
     Args:
         party: the party's folder.
         kit: the engine's start-up kit of its site.
+        run: the name of the run; None: the one run that the party joined.
         now: tells the time (UTC).
     """
-    subject = Subject(Path(party), Path(kit) if kit is not None else None, now())
+    subject = Subject(Path(party), run, Path(kit) if kit is not None else None, now())
     for name, check in {**OFFLINE, **ONLINE}.items():
         yield look(name, check, subject)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import Folder, content
+from secure_fgl.store.sides.places import places_of
 from secure_fgl.transports.nvflare.facts import LIMIT, Facts, Renewal
 from secure_fgl.transports.nvflare.keys.identity_file import (
     IDENTITY_FILE,
@@ -26,7 +27,7 @@ __all__ = ["renew"]
 def renew(party: Path, passphrase: Passphrase | None = None) -> Facts:
     """Put the next identity in the place of the last one, and return what it announces.
 
-    A charter of the last identity runs here no more; the keys of captures, kept models and budgets
+    Charters of the last identity run here no more; the keys of captures, kept models and budgets
     are others, and stay.
 
     Args:
@@ -39,14 +40,15 @@ def renew(party: Path, passphrase: Passphrase | None = None) -> Facts:
     """
     last = load_identity(party)
     name = last.party.name
-    check_at_rest(party, "its run needs the keys that it has", "renew when the run is over")
-    run = party / "run"
-    if (run / "roster.json").exists() and not (run / "heads" / f"{name}.checkpoint").exists():
-        raise UsageError(
-            f"The run in {run} is not over.",
-            why="its messages are signed with the keys that this party has now",
-            fix="renew when the run is over, or do without it: take run/ away",
-        )
+    for place in places_of(party).values():
+        check_at_rest(place, "its run needs the keys that it has", "renew when the run is over")
+        run = place / "run"
+        if (run / "roster.json").exists() and not (run / "heads" / f"{name}.checkpoint").exists():
+            raise UsageError(
+                f"The run in {place} is not over.",
+                why="its messages are signed with the keys that this party has now",
+                fix="renew when the run is over, or do without it: take its folder away",
+            )
     path = party / f"{name}.facts.json"
     try:
         announced = Facts.decode(content(path, LIMIT) or b"")

@@ -275,7 +275,7 @@ class _Watch:
         status = self._status()
         if status is not None and status.reason:
             return status.reason
-        return f"see {self._kit.folder / LOG} here, and {LOG} at each site"
+        return f"see {self._kit.party / LOG} here, and {LOG} at each site"
 
     def _note_end(self, ending: Ending, why: str) -> tuple[Ending, str]:
         if ending is not Ending.HOPELESS:  # another try may find what was missing

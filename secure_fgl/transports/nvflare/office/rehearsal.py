@@ -36,6 +36,7 @@ from secure_fgl.store.files import Folder
 from secure_fgl.store.finished_run import FORMATS, Run
 from secure_fgl.store.run_folder import RunFolder
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
+from secure_fgl.store.sides.places import place_of
 from secure_fgl.store.sides.site_log import NAME as LOG
 from secure_fgl.transports.nvflare import joining, kits
 from secure_fgl.transports.nvflare.charter import Charter
@@ -108,10 +109,10 @@ def rehearse(
         root = federation.config.data.root
         data_root = Path(root).expanduser().resolve() if root is not None else None
         with kits.federation(made, by_site, data_root=data_root) as processes:
-            office = stage.folders[AGGREGATOR_NAME]
+            office = PartyKit.load(stage.folders[AGGREGATOR_NAME], charter.run)
             watch = _Watching(stage.folders, processes, made, progress, plan.rounds)
             settings = Settings(patience=_PATIENCE, tell=tell, look=watch)
-            ending, why = see_through(PartyKit.load(office), made.admin, settings)
+            ending, why = see_through(office, made.admin, settings)
             watch()
     if ending is not Ending.OVER:
         raise UsageError(
@@ -181,22 +182,21 @@ class _Stage:
         )
         for folder in self.folders.values():
             charter = joining.sign(folder, charter)
-        self._bring(roles)
-        for folder in self.folders.values():
-            joining.keep(folder, charter)
+        kits = {name: joining.keep(folder, charter) for name, folder in self.folders.items()}
+        self._bring(roles, {name: kit.folder for name, kit in kits.items()})
         return charter
 
-    def _bring(self, roles: Mapping[str, Role]) -> None:
+    def _bring(self, roles: Mapping[str, Role], places: Mapping[str, Path]) -> None:
         """Give parties what operators bring by hand: plug-ins, and the key of item tags."""
         for file in self.federation.plugins.files:
-            for folder in self.folders.values():
-                (folder / "plugins").mkdir(mode=0o700, exist_ok=True)
-                shutil.copyfile(file, folder / "plugins" / file.name)
+            for place in places.values():
+                (place / "plugins").mkdir(mode=0o700, exist_ok=True)
+                shutil.copyfile(file, place / "plugins" / file.name)
         if shared_key(self.federation.policy.rules.get(Disclosure.MATCH, ())):
-            first, *others = [self.folders[n] for n, role in roles.items() if role is Role.CLIENT]
-            key = new_tag_key(first)
-            for folder in others:
-                shutil.copy2(key, folder / key.name)
+            first, *others = [name for name, role in roles.items() if role is Role.CLIENT]
+            key = new_tag_key(self.folders[first])
+            for name in others:
+                shutil.copy2(key, places[name] / key.name)
 
 
 @dataclass
@@ -213,7 +213,7 @@ class _Watching:
     def __call__(self) -> None:
         """Raise UsageError that names a party that stopped; report new rounds."""
         for name, folder in self.folders.items():
-            if _state(folder) == State.STOPPED:
+            if _state(place_of(folder)) == State.STOPPED:
                 raise UsageError(
                     f"{name} stopped: {_last_line(folder)}",
                     why="the rehearsal ends with the first party that stops",
@@ -228,7 +228,8 @@ class _Watching:
                 )
         if self.progress is None:
             return
-        scored = Folder(self.folders[AGGREGATOR_NAME]).read("run/metrics.jsonl").splitlines()
+        office = place_of(self.folders[AGGREGATOR_NAME])
+        scored = Folder(office).read("run/metrics.jsonl").splitlines()
         for line in scored[self.told :]:
             metrics = json.loads(line)
             self.progress(int(metrics.pop("round")), self.rounds, metrics)
@@ -237,7 +238,7 @@ class _Watching:
 
 def _gathered(folders: Mapping[str, Path], work: Path, out: Path) -> Run:
     """Let everybody hand over, put the sides together, and judge the whole."""
-    office = Folder(folders[AGGREGATOR_NAME] / "run")
+    office = Folder(place_of(folders[AGGREGATOR_NAME]) / "run")
     (work / "hand-overs").mkdir(mode=0o700)
     handed = [
         write_hand_over(folder, work / "hand-overs" / f"{name}.zip")[0]

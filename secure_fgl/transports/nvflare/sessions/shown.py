@@ -18,7 +18,7 @@ def facts_of(folder: Path, now: float) -> dict[str, Any]:
     """Return what is known of a party's run now, as plain data.
 
     Args:
-        folder: the party's.
+        folder: of the run at the party.
         now: seconds since 1970.
 
     Raises:

@@ -5,7 +5,7 @@ times, the words of closed lists, and a site's privacy budget in numbers. No sco
 no key goes in, and of an error nothing but that there was one: which one it was may depend on the
 data. That goes to ``site.log`` beside it, which the party's operator alone reads.
 
-The file lies in PARTY and not in PARTY/run: a session that does not come up has no run folder.
+The file lies beside run/ and not in it: a session that does not come up has no run folder.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Status:
 
 
 def read_status(folder: str | Path) -> Status:
-    """Read a party's status file.
+    """Read a party's status file, in the folder of a run.
 
     Raises:
         UsageError: there is none, or it is not one of ours.
@@ -119,7 +119,7 @@ class StatusFile:
     A status that cannot be written is left out: it must not stop a run.
 
     Args:
-        folder: the party's.
+        folder: of the run at the party.
         status: what to begin with.
         now: seconds since 1970.
     """

@@ -23,13 +23,14 @@ class Answerer:
         process: the party's session with its files; not an aggregator's.
 
     Attributes:
+        run: of which tasks are answered.
         over: the aggregator said that the run is over, and the ledger is closed.
         broken: what is kept could not be written, or the session could not end; only a new process,
             which takes the kept state up again, can go on.
     """
 
     def __init__(self, process: PartyProcess) -> None:
-        self.process = process
+        self.process, self.run = process, process.kit.charter.run
         self.over = self.broken = False
         self._told: BaseException | None = None
 
@@ -39,12 +40,12 @@ class Answerer:
         try:
             return Heard(Code.DONE, self._answer(name, envelopes))
         except RemoteProtocolError as error:
-            note(kit.folder, "a task was not accepted", error)
+            note(kit.party, "a task was not accepted", error)
             return Heard(Code.UNREADABLE)
         except Exception as error:  # whatever it is, its text stays here
             # A session that began to end has closed its files, and let go of the party's lock.
             self.broken = name == END or isinstance(error, LedgerError | OSError | MemoryError)
-            note(kit.folder, "a task was not answered", error)
+            note(kit.party, "a task was not answered", error)
             return Heard(Code.FAILED)
 
     def _answer(self, name: str, envelopes: Sequence[bytes]) -> Sequence[bytes]:
@@ -53,7 +54,7 @@ class Answerer:
             answers = [d.data for data in envelopes for d in process.receive(data)]
             if (error := process.session.last_error) is not self._told:
                 self._told = error
-                note(process.kit.folder, "this party refused, and its session is over", error)
+                note(process.kit.party, "this party refused, and its session is over", error)
             return answers
         if name == BUDGET:
             charter.check_end(b"".join(envelopes))

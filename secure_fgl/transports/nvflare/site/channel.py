@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import socket
 import stat
@@ -35,18 +36,21 @@ __all__ = [
     "accepted",
     "connect",
     "listen",
+    "of_run",
     "receive",
     "send",
 ]
 
 SOCKET = "socket"
-"""The socket's name in a party's folder."""
+"""The sockets' name in a party's folder; a dot and the name of a run follow, see `of_run`."""
 SOCKET_VARIABLE = "SECURE_FGL_SOCKET"
-"""Environment variable that tells the engine's process at a site where its party listens."""
+"""Environment variable that tells the engine's process at a site where its party listens, without
+the name of the run: a job names its own."""
 GREETING_SECONDS = 3.0
 """Who has not greeted by then works on something else: a process that waits greets at once."""
 
-_GREETING = b"secure-fgl relay 1\n"
+_GREETING = b"secure-fgl relay 2\n"
+_RUN = re.compile(r"[0-9a-f]{32}")
 _HEAD_LIMIT = 1 << 20  # bytes
 _LIMIT = 1 << 31  # bytes of all envelopes of one frame; more is an error and nothing of ours
 _MOST = 1 << 17  # envelopes of one frame
@@ -73,6 +77,16 @@ class Busy(Broken):
 
 class Stopped(Exception):
     """What the caller asks while it waits said that it need not wait any more."""
+
+
+def of_run(place: Path, run: str) -> Path:
+    """Return where a party listens for a run; raises ValueError for what is no run's name.
+
+    Each run has a socket of its own: who asks for a run that the party never joined finds none.
+    """
+    if not _RUN.fullmatch(run):
+        raise ValueError("a job names no run")
+    return place.with_name(f"{place.name}.{run}")
 
 
 @contextlib.contextmanager

@@ -36,13 +36,17 @@ class RelayCarrier:
         listener: where relays call.
         users: whose processes may.
         control: says when to wait no longer.
+        run: of which a relay's job must be.
 
     Attributes:
         deadline: seconds that an exchange may take, as the job says.
     """
 
-    def __init__(self, listener: socket.socket, users: Collection[int], control: Control) -> None:
+    def __init__(
+        self, listener: socket.socket, users: Collection[int], control: Control, run: str
+    ) -> None:
         self._listener, self._users, self._control = listener, users, control
+        self._run = run
         self._relay: socket.socket | None = None
         self.deadline = _DEADLINE
 
@@ -99,7 +103,7 @@ class RelayCarrier:
                 head, _ = channel.receive(
                     relay, stopped=self._control.ends, seconds=channel.GREETING_SECONDS
                 )
-                if head.get("do") == JOB:
+                if head.get("do") == JOB and head.get("run") == self._run:
                     told = head.get("deadline")
                     if isinstance(told, float) and _SHORTEST <= told <= _LONGEST:
                         self.deadline = told
@@ -178,7 +182,7 @@ def end_run(kit: PartyKit, transport: SiteTransport) -> None:
             try:
                 notes[client] = cosigned(kit, client, heads)
             except BadEnvelope as error:
-                note(kit.folder, f"{client} told no heads of its budgets", error)
+                note(kit.party, f"{client} told no heads of its budgets", error)
     transport.end(word, notes)
 
 

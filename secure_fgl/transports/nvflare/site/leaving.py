@@ -1,8 +1,8 @@
 """A site that is stopped: its session ends between two exchanges, and goes on only if told to.
 
-PARTY/stopped is the operator's word. While it is there nothing is started. The ledger gets no
-last entry, since whoever goes on writes into it again; its head is signed as it stands, so that
-this site is held to all that it said and to nothing more.
+``stopped`` in the folder of a run is the operator's word. While it is there nothing is started. The
+ledger gets no last entry, since whoever goes on writes into it again; its head is signed as it
+stands, so that this site is held to all that it said and to nothing more.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from secure_fgl import _floors
 from secure_fgl.errors import UsageError
 from secure_fgl.run.clock import clock
 from secure_fgl.store.files import replace
-from secure_fgl.transports.nvflare.site.channel import SOCKET
+from secure_fgl.store.sides.places import place_of, places_of
+from secure_fgl.transports.nvflare.site.channel import SOCKET, of_run
 
 if TYPE_CHECKING:
     from secure_fgl.transports.nvflare.party_process import PartyProcess
@@ -32,7 +33,7 @@ _LOOK_SECONDS = 0.1
 
 
 def was_stopped(folder: Path) -> bool:
-    """Tell whether this site's operator stopped it."""
+    """Tell whether this site's operator stopped a run, by its folder at the party."""
     return (folder / _NOTE).exists()
 
 
@@ -54,24 +55,37 @@ def sign_off(process: PartyProcess) -> None:
         process.sign_head()
 
 
-def stop(folder: str | Path, *, seconds: float) -> None:
-    """End this party's process between two exchanges, with the head of its ledger signed.
+def stop(folder: str | Path, *, run: str | None = None, seconds: float) -> list[str]:
+    """End this party's processes between two exchanges, with the heads of their ledgers signed.
 
     Args:
         folder: the party's.
-        seconds: how long to wait for an answer that is being computed; it does not leave.
+        run: the run's name; None: all runs of this party.
+        seconds: how long to wait for answers that are being computed; they do not leave.
+
+    Returns:
+        The names of the runs that were stopped.
 
     Raises:
-        UsageError: it is no party's folder, or the process does not end in time; no answer of it
-            leaves all the same.
+        UsageError: it is no party's folder, the party never joined that run, or a process does not
+            end in time; no answer of it leaves all the same.
         and what `open_process` raises, where no process is at work and the head is still to be
         signed.
     """
-    place = Path(folder)
-    if not (place / "identity.json").is_file():
-        raise UsageError(f"{place} is not a party's folder.", fix="name the folder of site new")
-    replace(place / _NOTE, f"{clock()}\n".encode())  # first: nothing is started any more
-    deadline, told = time.monotonic() + seconds, False
+    party = Path(folder)
+    if not (party / "identity.json").is_file():
+        raise UsageError(f"{party} is not a party's folder.", fix="name the folder of site new")
+    places = [place_of(party, run)] if run is not None else [*places_of(party).values()]
+    for place in places:  # first, and everywhere: nothing is started any more
+        replace(place / _NOTE, f"{clock()}\n".encode())
+    deadline = time.monotonic() + seconds
+    for place in places:
+        _ended(party, place, deadline)
+    return [place.name for place in places]
+
+
+def _ended(party: Path, place: Path, deadline: float) -> None:
+    told = False
     while not _at_rest(place):
         told = told or _tell(place)
         if time.monotonic() > deadline:
@@ -86,15 +100,15 @@ def stop(folder: str | Path, *, seconds: float) -> None:
 
     if not was_stopped(place):  # a start --again that began meanwhile took it back
         replace(place / _NOTE, f"{clock()}\n".encode())
-    (place / SOCKET).unlink(missing_ok=True)  # of a process that was killed: it left, too
+    of_run(party / SOCKET, place.name).unlink(missing_ok=True)  # of a killed one: it left, too
     begun = (place / "run" / "roster.json").is_file()
     if begun and not any((place / "run" / "heads").glob("*.checkpoint")):  # it was killed
-        sign_off(open_process(PartyKit.load(place)))
+        sign_off(open_process(PartyKit.load(party, place.name)))
 
 
 @contextlib.contextmanager
 def only_supervisor(folder: Path) -> Iterator[None]:
-    """Hold a party's folder against a second supervisor, and say who holds it.
+    """Hold the folder of a run at a party against a second supervisor, and say who holds it.
 
     Raises:
         UsageError: another one is at work.
@@ -104,8 +118,8 @@ def only_supervisor(folder: Path) -> Iterator[None]:
         if not _locked(file):
             raise UsageError(
                 "This site was started already.",
-                why="another process of secure-fgl site start is at work on this folder",
-                fix=f"end it first: secure-fgl site stop {folder}, or Ctrl-C where it runs",
+                why="another process of secure-fgl site start is at work on this run",
+                fix="end it first: secure-fgl site stop PARTY, or Ctrl-C where it runs",
             )
         os.ftruncate(file, 0)
         os.pwrite(file, str(os.getpid()).encode(), 0)

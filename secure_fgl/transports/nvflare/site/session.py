@@ -53,7 +53,7 @@ def serve(
 
 def _serve_one(answerer: Answerer, connection: socket.socket, control: Control) -> None:
     asked, envelopes = channel.receive(connection, stopped=control.ends, seconds=_ASK_SECONDS)
-    name = asked.get("do")
+    name = asked.get("do") if asked.get("run") == answerer.run else None
     heard = answerer.answer(name if isinstance(name, str) else "", envelopes)
     if control.ends() and not answerer.over:
         return  # what this site was to say when it was stopped does not leave
@@ -98,11 +98,11 @@ def _conducted(
 ) -> bool:
     """Drive the run; False where this process is to end before it is over."""
     try:
-        conduct_run(kit, process, RelayCarrier(listener, users, control))
+        conduct_run(kit, process, RelayCarrier(listener, users, control, kit.charter.run))
     except channel.Stopped:
         return False
     except Exception as error:
-        _tell(kit.folder, "the run stopped", error)
+        _tell(kit.party, "the run stopped", error)
         return isinstance(error, Refused)  # else the next job's relay goes on where this one was
     return True
 
@@ -118,15 +118,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Be one party's process; see the head of this file."""
     parser = argparse.ArgumentParser()
     parser.add_argument("party", type=Path)
+    parser.add_argument("run")
     parser.add_argument("socket", type=Path)
     parser.add_argument("users", type=int, nargs="+")
     given = parser.parse_args(arguments)
     for number in (signal.SIGINT, signal.SIGTERM):  # they are the supervisor's to take
         signal.signal(number, signal.SIG_IGN)
     supervisor = socket.socket(fileno=os.dup(0))
-    control = Control(supervisor, stopped=lambda: was_stopped(given.party))
     try:
-        return run(PartyKit.load(given.party), given.socket, frozenset(given.users), control)
+        kit = PartyKit.load(given.party, given.run)
+        control = Control(supervisor, stopped=lambda: was_stopped(kit.folder))
+        return run(kit, given.socket, frozenset(given.users), control)
     except Exception as error:
         _tell(given.party, "the session did not start, or stopped", error)
         return exit_code(error)

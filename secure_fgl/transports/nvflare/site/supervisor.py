@@ -16,7 +16,8 @@ from types import FrameType
 
 import secure_fgl
 from secure_fgl.errors import BROKEN, BUDGET, DRIFT, USAGE, UsageError
-from secure_fgl.transports.nvflare.site.channel import SOCKET
+from secure_fgl.store.sides.places import place_of
+from secure_fgl.transports.nvflare.site.channel import SOCKET, of_run
 from secure_fgl.transports.nvflare.site.leaving import go_on, only_supervisor, was_stopped
 
 __all__ = ["start"]
@@ -32,6 +33,7 @@ _TOLD = (USAGE, BROKEN, DRIFT, BUDGET)  # it said why; another start would say i
 def start(
     folder: str | Path,
     *,
+    run: str | None = None,
     place: Path | None = None,
     users: Sequence[int],
     again: bool = False,
@@ -44,7 +46,8 @@ def start(
 
     Args:
         folder: the party's.
-        place: of the socket; by default in the party's folder.
+        run: the run's name; None: the one run that the party joined.
+        place: of the sockets, without the run's name; by default in the party's folder.
         users: whose processes may call: this one's user, and the engine's.
         again: go on though the site was stopped.
         say: tells the operator what happens.
@@ -53,23 +56,27 @@ def start(
         The exit code: 0 where the run is over or the site was ended.
 
     Raises:
-        UsageError: it is no party's folder, is at work already, or was stopped.
+        UsageError: it is no party's folder, or the party never joined that run; the run is at work
+            already, or was stopped.
     """
     party = Path(folder)
     if not (party / "identity.json").is_file():
         raise UsageError(f"{party} is not a party's folder.", fix="name the folder of site new")
-    with only_supervisor(party):
+    joined = place_of(party, run)
+    with only_supervisor(joined):
         if again:
-            go_on(party)
-        if was_stopped(party):
+            go_on(joined)
+        if was_stopped(joined):
             raise UsageError(
                 "This site was stopped.",
                 why="its operator ran site stop; nothing leaves until it is told to go on",
                 fix=f"to go on with the run: secure-fgl site start {party} --again",
             )
-        command = [sys.executable, "-P", "-m", _MODULE, str(party), str(place or party / SOCKET)]
+        listens = of_run(place or party / SOCKET, joined.name)
+        arguments = [str(party), joined.name, str(listens), *map(str, users)]
         with _ends() as ended:
-            return _kept_up([*command, *map(str, users)], party, ended, say)
+            command = [sys.executable, "-P", "-m", _MODULE, *arguments]
+            return _kept_up(command, joined, ended, say)
 
 
 def _kept_up(
