@@ -42,6 +42,7 @@ __all__ = [
     "today",
     "verify_path",
     "write_bundle",
+    "write_new",
 ]
 
 _US = "secure-fgl"
@@ -80,8 +81,7 @@ def write_bundle(
         )
     path = Path(out) if out is not None else folder.path / "bundle.zip"
     files = make(folder.view(), environment=environment(), day=day or today(), signer=key)
-    _write(path, pack(files))
-    return path
+    return write_new(path, pack(files))
 
 
 def verify_path(
@@ -125,7 +125,7 @@ def verify_path(
         raise _neither(place, "it is a file of another kind, or most of it is gone")
     outcome = verify_bundle(data, heads=heads, expect_plan=expect_plan, trusted=trusted)
     if svr is not None and outcome.ok:
-        _write(svr[0], result_statement(data, outcome, svr[1], name=place.name, day=today()))
+        write_new(svr[0], result_statement(data, outcome, svr[1], name=place.name, day=today()))
     return outcome
 
 
@@ -260,18 +260,18 @@ def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _write(path: Path, data: bytes) -> None:
-    """Write a new file."""
+def write_new(path: Path, data: bytes) -> Path:
+    """Write a new file of evidence and return its path; raises UsageError if that is impossible."""
     try:
         create(path, data)
     except FileExistsError as error:
         raise UsageError(
             f"{path} exists already.",
-            why="a bundle that was handed on is evidence; it is not overwritten",
+            why="what was handed on is evidence; it is not overwritten",
             fix="choose another --out, or move it away",
         ) from error
     except OSError as error:
         raise UsageError(
-            f"The bundle cannot be written to {path} ({error.strerror}).",
-            fix="choose another file with --out",
+            f"{path} cannot be written ({error.strerror}).", fix="choose another file with --out"
         ) from error
+    return path

@@ -99,6 +99,15 @@ EXAMPLE = {
         "secure-fgl audit gather north.zip south.zip office.zip --out runs/pilot",
         "secure-fgl audit verify runs/pilot --heads heads-held-by-the-clients.json",
     ),
+    "release": example(
+        "secure-fgl audit release runs/first --require A05,A09",
+        "secure-fgl audit release runs/first --require A05 --margin 0.02 --waivers accepted.yaml "
+        "--out release.dsse.json --key auditor.pem",
+    ),
+    "watch": example(
+        "secure-fgl audit watch runs/first",
+        "secure-fgl audit watch /srv/party --format json --fail-fast",
+    ),
     "hand-over": example("secure-fgl site hand-over /srv/party --out north.zip"),
     "site-model": example(
         "secure-fgl site model /srv/party --out model.npz",
