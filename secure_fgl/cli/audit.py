@@ -17,6 +17,7 @@ from secure_fgl.cli.export import export
 from secure_fgl.cli.gather import gather
 from secure_fgl.cli.release import release
 from secure_fgl.cli.report import report
+from secure_fgl.cli.scan import scan
 from secure_fgl.cli.watch import watch
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ app.command("bundle", epilog=EXAMPLE["bundle"])(bundle)
 app.command("gather", epilog=EXAMPLE["gather"])(gather)
 app.command("diff", epilog=EXAMPLE["diff"])(diff)
 app.command("release", epilog=EXAMPLE["release"])(release)
+app.command("scan", epilog=EXAMPLE["scan"])(scan)
 app.command("watch", epilog=EXAMPLE["watch"])(watch)
 
 

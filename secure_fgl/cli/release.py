@@ -1,4 +1,4 @@
-"""``secure-fgl audit release``: whether a run's models may leave, and the signed word that they may."""
+"""``secure-fgl audit release``: whether a run's models may leave, signed if they may."""
 
 from __future__ import annotations
 

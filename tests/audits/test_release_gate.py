@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,8 @@ from secure_fgl.store.files import Folder
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.released import check_statement, released
 from tests.audits.attack_tools import BIASED, BLANK, LEAK, UNSURE, attacked, row
-from tests.audits.forging import edit_last, forge
-from tests.audits.toy_run import AGGREGATOR, RESULT, WEIGHTS, Toy, save, stated, text
+from tests.audits.forging import edit_last, forge, without_models
+from tests.audits.toy_run import WEIGHTS, Toy, save
 from tests.secure_fgl.cli_tools import invoke
 
 NOTHING = {**BLANK, "payload": "P05", "reason": "no", "verdict": "NOT_TESTED"}
@@ -52,11 +51,7 @@ def trust(key: Path) -> dict[str, str]:
 
 @pytest.fixture
 def view(toy: Toy) -> RunView:
-    """A run whose ledger says that it has no model: `save` writes none."""
-    none = {**stated(), "model": "", "best": ""}
-    found = forge(toy, toy.view(reports=False), AGGREGATOR, edit_last("close", result=none))
-    result = text({**RESULT, "model_sha256": None})
-    return replace(found, weights={}, result_text=result)
+    return without_models(toy)
 
 
 def laid(view: RunView, folder: Path, *rows: AttackRow, **facts: Any) -> Path:

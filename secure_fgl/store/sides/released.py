@@ -1,4 +1,4 @@
-"""The signed statement of a release: written of a run, and asked for before a model is taken out."""
+"""The signed statement of a release: made of a run, and asked for before a model is taken out."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def released(view: RunView, folder: Folder, found: Mapping[str, Any], key: Signi
     are here. Of a run without a shared model it is about the roster, which names the run.
 
     Args:
-        view, folder: of the run.
+        view: of the run.
+        folder: of the run.
         found: of `audits.findings.gate.predicate`.
         key: of whoever releases.
     """
