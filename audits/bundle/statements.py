@@ -37,6 +37,7 @@ __all__ = [
     "SVR",
     "TEST_RESULT",
     "Statement",
+    "bare",
     "leakage_audit",
     "open_statement",
     "predicates",
@@ -88,13 +89,20 @@ def statement(
         NotCanonical: the predicate holds something that canonical JSON cannot carry.
         OutOfRange: no signer, or one twice.
     """
+    return sign(PAYLOAD_TYPE, bare(predicate_type, predicate, about), signers).text()
+
+
+def bare(
+    predicate_type: str, predicate: Mapping[str, Any], about: Sequence[Mapping[str, Any]]
+) -> bytes:
+    """Return what `statement` signs: an in-toto statement in canonical JSON, without envelope."""
     body = {
         "_type": STATEMENT,
         "predicate": dict(predicate),
         "predicateType": predicate_type,
         "subject": [dict(subject) for subject in about],
     }
-    return sign(PAYLOAD_TYPE, canonical(body), signers).text()
+    return canonical(body)
 
 
 @dataclass(frozen=True, repr=False)

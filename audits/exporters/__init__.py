@@ -75,7 +75,7 @@ def export(
 
     Raises:
         ValueError: an unknown name, or one that needs an account or a catalogue and has none.
-        EvidenceError: at step ``catalog``: it is no catalogue, or names no evidence of ours.
+        PolicyError: the catalogue is none, or no control in it names evidence of ours.
     """
     module = _module(name)
     if of_account(name):
