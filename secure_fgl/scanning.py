@@ -177,7 +177,7 @@ def _table(sought: Sought, file: Path) -> None:
     kind = file.suffix.lower()
     if kind == ".csv":
         with file.open(encoding="utf-8-sig", newline="") as opened:
-            head, *rows = csv.reader(opened) or [[]]
+            head, *rows = list(csv.reader(opened)) or [[]]
         _columns(
             sought, {name: [row[n] for row in rows if n < len(row)] for n, name in enumerate(head)}
         )

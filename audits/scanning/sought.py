@@ -175,8 +175,8 @@ def plain(text: str) -> str:
 def _telling(value: str) -> bool:
     """Tell whether an identifier is one that is not met by chance."""
     text = value.strip()
-    letters, digits = (any(map(test, text)) for test in (str.isalpha, str.isdigit))
-    return len(text) >= (4 if letters and digits else 5 if letters else 6)
+    alphabetic, digits = (any(map(test, text)) for test in (str.isalpha, str.isdigit))
+    return len(text) >= (4 if alphabetic and digits else 5 if alphabetic else 6)
 
 
 def _many(spelt: Sequence[str]) -> bool:

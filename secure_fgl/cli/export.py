@@ -40,13 +40,12 @@ def export(
 ) -> int:
     """Write a draft for an impact assessment, a record of processing, or a CI.
 
-    It fills in what the record of the run shows, and leaves purposes, legal
-    bases, gravity, likelihood and opinions to people. It is no legal advice.
+    It fills in what the record of the run shows, and leaves purposes, legal bases,
+    gravity, likelihood and opinions to people. It is no legal advice.
 
-    sarif and junit say what was found to viewers of code scanning and to a
-    CI's pages; what was not tested is never passed there, and in junit a
-    finding that is critical or high is a failure. Waivers that the run keeps
-    are judged today.
+    sarif and junit say what was found to viewers of code scanning and to a CI: what
+    was not tested is never passed, and in junit a critical or high finding is a
+    failure. Waivers that the run keeps are judged today.
 
     oscal names the controls of your catalogue, and no others: those with a
     property secure-fgl whose value is an attack (A05), a step of audit verify
@@ -84,8 +83,8 @@ def export(
         with advice():
             raise EvidenceError(failed[0].name, f"{failed[0].detail}; no draft is made of it")
     spent = account(view) if of_account(form) else None
-    plan = view.plan_text.decode("utf-8", "replace")
-    content = draft(made, form, plan, spent, _catalog(form, catalog))
+    controls, plan = _catalog(form, catalog), view.plan_text.decode("utf-8", "replace")
+    content = draft(made, form, plan, spent, controls)
     refuse_found(form, content, at_hand(data))
     if out is None:
         sys.stdout.write(content.decode("utf-8"))
@@ -94,8 +93,7 @@ def export(
         typer.echo(str(out))
     if form not in ("junit", "sarif"):
         say("A draft: people fill in the rest, check it and sign it.")
-    applies = [code for code in codes if code in (BROKEN, DRIFT)] or [OK]
-    tell_codes(applies)
+    tell_codes(applies := [code for code in codes if code in (BROKEN, DRIFT)] or [OK])
     return applies[0]
 
 

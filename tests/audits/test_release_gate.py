@@ -120,9 +120,12 @@ def test_a_smaller_margin_judges_anew_and_a_larger_one_does_not(
     # Nobody accepted that: the report has no such finding, so a waiver is about nothing.
     accepted = waiving(tmp_path, "INCONCLUSIVE_A05", day(30))
     assert release(run, "--margin", "0.02", "--waivers", accepted)[0] == 3
-    leak = laid(view, tmp_path / "leak", row(**UNSURE))
-    code, found = release(leak, "--margin", "0.0001", "--waivers", accepted)
-    assert code == (0 if found["attacks"][0]["verdict"] == "INCONCLUSIVE" else 3)
+    # Somebody accepted that it was inconclusive; that it fails by another margin, nobody did.
+    sure = {**UNSURE, "gap": "0.048 0.03 0.1", "protected": "0.55 0.53 0.6"}
+    mild = laid(view, tmp_path / "mild", row(**sure))
+    assert release(mild)[0] == 3 and release(mild, "--waivers", accepted)[0] == 0
+    code, found = release(mild, "--margin", "0.02", "--waivers", accepted)
+    assert (code, found["attacks"][0]["verdict"]) == (3, "FAIL")
     for bad in ("0", "0.0", "-1", "1e-3", "nan", "2"):
         assert release(run, "--margin", bad)[0] == 2
 

@@ -14,7 +14,8 @@ import pytest
 
 from audits.scanning.search import search
 from audits.scanning.sought import Sought
-from secure_fgl.scanning import seek_tables
+from secure_fgl.errors import SiteData
+from secure_fgl.scanning import refuse_found, seek_tables
 from tests.audits.forging import without_models
 from tests.audits.party_tools import Federation, play
 from tests.audits.toy_run import Toy, save
@@ -190,3 +191,15 @@ def test_a_hand_over_that_would_hold_the_seed_is_not_written(
     shown = invoke("site", "hand-over", party, "--out", tmp_path / "x.zip")
     assert shown.exit_code == 3 and "key in x.zip!" in shown.stderr
     assert not (tmp_path / "x.zip").exists() and digest not in shown.stderr
+
+
+def test_what_cannot_be_searched_is_never_written(tables: Path) -> None:
+    sought = Sought()
+    seek_tables(sought, tables)
+    with pytest.raises(SiteData, match="was not written"):
+        refuse_found("out", zipped("a", b"x" * 9000)[:-40], sought)
+    with pytest.raises(SiteData) as refused:
+        refuse_found("out", b"about mrn-20981 and mrn-20417", sought)
+    assert "mrn" not in str(refused.value)
+    refuse_found("out", b"nothing", sought)
+    refuse_found("out", b"mrn-20981", None)
