@@ -17,6 +17,10 @@ class UsageError(SecureFglError):
     """A configuration, file or argument that cannot be used."""
 
 
+class SiteData(SecureFglError):
+    """What was about to be handed on holds something of a site's own."""
+
+
 _TOLD = "What to do: "
 
 

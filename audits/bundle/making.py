@@ -9,9 +9,26 @@ from pathlib import Path
 
 from audits.accounting.account import account_of
 from audits.bundle.keys import keys_text
-from audits.bundle.manifest import ATTESTATIONS, MANIFEST, manifest, read_manifest, signed
+from audits.bundle.manifest import (
+    ATTESTATIONS,
+    MANIFEST,
+    listing,
+    manifest,
+    read_manifest,
+    signed,
+)
 from audits.bundle.reading import digests_text
-from audits.bundle.statements import PREDICATES, predicates, statement, subjects
+from audits.bundle.statements import (
+    LEAKAGE_AUDIT,
+    PREDICATES,
+    TEST_RESULT,
+    bare,
+    leakage_audit,
+    predicates,
+    statement,
+    subjects,
+    test_result,
+)
 from audits.evidence.own_files import EVIDENCE
 from audits.evidence.run_files import RunView, fail, read_result
 from audits.evidence.steps import Case, Status, Step, Verification, run_checks
@@ -66,6 +83,28 @@ def make(
     files[MANIFEST] = manifest(files)
     read_manifest(files)  # what a verifier would refuse is not handed out
     return files
+
+
+def statements(view: RunView, report: Report, signer: SigningKey | None) -> dict[str, bytes]:
+    """Return what is stated of a run without a bundle, by file name: two in-toto statements.
+
+    They are about the run's own files. ``svr`` is of a bundle alone: whoever verifies one signs it.
+
+    Args:
+        view: of the run.
+        report: made of it.
+        signer: signs in DSSE envelopes; None: bare statements, which prove nothing.
+    """
+    files = listing(_run(view))
+    about, found = subjects(files), dict[str, bytes]()
+    told = {LEAKAGE_AUDIT: leakage_audit(report), TEST_RESULT: test_result(report, files)}
+    for kind, predicate in told.items():
+        if signer is None:
+            found[f"{PREDICATES[kind]}.intoto.json"] = bare(kind, predicate, about)
+        else:
+            made = statement(kind, predicate, about, signers=[signer])
+            found[f"{PREDICATES[kind]}.dsse.json"] = made
+    return found
 
 
 def portable(view: RunView) -> RunView:

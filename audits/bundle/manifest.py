@@ -73,7 +73,8 @@ def _listed(path: str, data: bytes) -> Listed:
     return Listed(path, hashlib.sha256(data).hexdigest(), len(data), kind)
 
 
-def _list(files: Mapping[str, bytes]) -> tuple[Listed, ...]:
+def listing(files: Mapping[str, bytes]) -> tuple[Listed, ...]:
+    """Return what a manifest of these files lists; raises EvidenceError as `manifest` does."""
     return tuple(_listed(path, files[path]) for path in sorted(files) if path != MANIFEST)
 
 
@@ -83,7 +84,7 @@ def manifest(files: Mapping[str, bytes]) -> bytes:
     Raises:
         EvidenceError: at step ``manifest``: a file that does not belong into a bundle.
     """
-    return canonical({"files": [asdict(f) for f in _list(files)], "version": BUNDLE.version})
+    return canonical({"files": [asdict(f) for f in listing(files)], "version": BUNDLE.version})
 
 
 def read_manifest(files: Mapping[str, bytes]) -> tuple[Listed, ...]:
@@ -109,7 +110,7 @@ def read_manifest(files: Mapping[str, bytes]) -> tuple[Listed, ...]:
     if len(rows) != len(found["files"]):
         fail("manifest", "manifest.json lists something that is no file")
     claimed = {row["path"]: row for row in rows}
-    listed = _list(files)
+    listed = listing(files)
     if missing := sorted(set(map(str, claimed)) - set(files)):
         fail("manifest", f"{len(missing)} files that manifest.json lists are missing")
     for file in listed:

@@ -4,6 +4,8 @@
 ``test-result``     steps and attacks as passed, warned or failed; what could not be decided is
                     warned, never passed
 ``svr``             a simple verification result: the steps that passed, and nothing else
+``release``         our own predicate, apart from bundles: which attacks a model was released by,
+                    with the waivers in force (`audits.findings.gate`)
 
     https://github.com/in-toto/attestation  spec/v1/statement.md, spec/predicates/test-result.md
     (0.1), spec/predicates/svr.md (0.2)
@@ -15,7 +17,7 @@ makes it again and compares.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,9 +33,11 @@ __all__ = [
     "LEAKAGE_AUDIT",
     "PAYLOAD_TYPE",
     "PREDICATES",
+    "RELEASE",
     "SVR",
     "TEST_RESULT",
     "Statement",
+    "bare",
     "leakage_audit",
     "open_statement",
     "predicates",
@@ -49,9 +53,10 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 LEAKAGE_AUDIT = "https://secure-fgl.dev/attestation/leakage-audit/v1"
 TEST_RESULT = "https://in-toto.io/attestation/test-result/v0.1"
 SVR = "https://in-toto.io/attestation/svr/v0.2"
+RELEASE = "https://secure-fgl.dev/attestation/release/v1"
 VERIFIER = "https://secure-fgl.dev/verifier/audit-verify/v1"
 PREDICATES = {LEAKAGE_AUDIT: "leakage-audit", SVR: "svr", TEST_RESULT: "test-result"}
-"""Predicate type -> the name of its file."""
+"""Predicate type -> the name of its file in a bundle."""
 
 LIMIT = 32 << 20  # bytes of one envelope; a subject takes about 150
 _MEMBERS = {"_type", "predicate", "predicateType", "subject"}
@@ -75,7 +80,7 @@ def statement(
     """Return a signed in-toto statement: a DSSE envelope in canonical JSON.
 
     Args:
-        predicate_type: of :data:`PREDICATES`.
+        predicate_type: of :data:`PREDICATES`, or :data:`RELEASE`.
         predicate: plain data without floats.
         about: the subjects, from :func:`subjects`.
         signers: an auditor's key, or parties' run keys; at least one.
@@ -84,13 +89,20 @@ def statement(
         NotCanonical: the predicate holds something that canonical JSON cannot carry.
         OutOfRange: no signer, or one twice.
     """
+    return sign(PAYLOAD_TYPE, bare(predicate_type, predicate, about), signers).text()
+
+
+def bare(
+    predicate_type: str, predicate: Mapping[str, Any], about: Sequence[Mapping[str, Any]]
+) -> bytes:
+    """Return what `statement` signs: an in-toto statement in canonical JSON, without envelope."""
     body = {
         "_type": STATEMENT,
         "predicate": dict(predicate),
         "predicateType": predicate_type,
         "subject": [dict(subject) for subject in about],
     }
-    return sign(PAYLOAD_TYPE, canonical(body), signers).text()
+    return canonical(body)
 
 
 @dataclass(frozen=True, repr=False)
@@ -103,8 +115,12 @@ class Statement:
     subjects: Sequence[Any]
 
 
-def open_statement(data: bytes) -> Statement:
+def open_statement(data: bytes, kinds: Collection[str] = PREDICATES) -> Statement:
     """Read a statement without believing it.
+
+    Args:
+        data: the envelope.
+        kinds: predicate types that it may be of.
 
     Raises:
         NotCanonical: it is no in-toto statement of a predicate of ours, in canonical JSON.
@@ -114,7 +130,7 @@ def open_statement(data: bytes) -> Statement:
     if not isinstance(found, dict) or set(found) != _MEMBERS or found["_type"] != STATEMENT:
         raise NotCanonical("The body is no in-toto statement, version 1.")
     kind, predicate, about = found["predicateType"], found["predicate"], found["subject"]
-    if not isinstance(predicate, dict) or not isinstance(about, list) or kind not in PREDICATES:
+    if not isinstance(predicate, dict) or not isinstance(about, list) or kind not in kinds:
         raise NotCanonical("The statement is of a kind that this version does not know.")
     return Statement(envelope, kind, predicate, about)
 

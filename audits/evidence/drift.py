@@ -63,23 +63,17 @@ class Yardstick:
 
     def violations(self, releases: Sequence[Sent]) -> Iterator[Violation]:
         """Yield every release that is not as planned, with the first reason why."""
-        often: Counter[tuple[str, str, str]] = Counter()
-        in_round: Counter[tuple[str, str, str, int]] = Counter()
+        count = Counted(self)
         for sent in releases:
-            often[sent.party, sent.item, sent.recipient] += 1
-            in_round[sent.party, sent.item, sent.recipient, sent.facts["round"]] += 1
-            ids = self._instead_of.get(sent.item, ())
-            # Of one sum one way is taken, so what leaves in an item's place counts as the item.
-            count = often[sent.party, sent.item, sent.recipient]
-            count += max((often[sent.party, id, sent.recipient] for id in ids), default=0)
-            places = [(sent.party, id, sent.recipient, sent.facts["round"]) for id in ids]
-            inside = in_round[sent.party, sent.item, sent.recipient, sent.facts["round"]]
-            inside += max((in_round[place] for place in places), default=0)
-            what = self._objection(sent, count, inside)
-            if what is not None:
+            if (what := count.objection(sent)) is not None:
                 yield Violation(sent, what)
 
-    def _objection(self, sent: Sent, count: int, in_round: int) -> str | None:
+    def instead_of(self, item: str) -> tuple[str, ...]:
+        """Return the items that may leave in an item's place."""
+        return self._instead_of.get(item, ())
+
+    def objection(self, sent: Sent, count: int, in_round: int) -> str | None:
+        """Return why a release is not as planned, as the nth of its route and of its round."""
         item = self.items.get(sent.item)
         if item is None:
             return "is no planned item"
@@ -119,3 +113,29 @@ class Yardstick:
         if item.guards != tuple(describe(guard) for guard in chain) or item.unsafe != unsafe:
             return "was planned with another protection than the policy's"
         return None
+
+
+class Counted:
+    """Releases as they come, one after the other: how often each item left so far.
+
+    Args:
+        yardstick: of the run.
+    """
+
+    def __init__(self, yardstick: Yardstick) -> None:
+        self._yardstick = yardstick
+        self._often: Counter[tuple[str, str, str]] = Counter()
+        self._in_round: Counter[tuple[str, str, str, int]] = Counter()
+
+    def objection(self, sent: Sent) -> str | None:
+        """Count a release, and return why it is not as planned; None: it is."""
+        party, to, round = sent.party, sent.recipient, sent.facts["round"]
+        self._often[party, sent.item, to] += 1
+        self._in_round[party, sent.item, to, round] += 1
+        # Of one sum one way is taken, so what leaves in an item's place counts as the item.
+        ids = self._yardstick.instead_of(sent.item)
+        count = self._often[party, sent.item, to]
+        count += max((self._often[party, id, to] for id in ids), default=0)
+        inside = self._in_round[party, sent.item, to, round]
+        inside += max((self._in_round[party, id, to, round] for id in ids), default=0)
+        return self._yardstick.objection(sent, count, inside)

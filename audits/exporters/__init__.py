@@ -3,6 +3,7 @@
 An exporter is a module with ``NAME``, ``FILE`` (a file name to suggest) and ``export(report) ->
 bytes``. With ``NEEDS_PLAN = True`` it is ``export(report, plan)`` and points at lines of the plan;
 with ``NEEDS_ACCOUNT = True`` it is ``export(report, account)`` and says what noise is worth; with
+``NEEDS_CATALOG = True`` it is ``export(report, catalog)`` and names controls of the caller's; with
 ``BROKEN_TOO = True`` it is also made of a run whose evidence is broken. It fills in what the
 record of a run shows and leaves empty what only people can know: purposes, legal bases, gravity,
 likelihood, opinions. Equal reports, equal bytes. A draft is no statement that anything complies
@@ -14,6 +15,7 @@ from __future__ import annotations
 import pkgutil
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 from audits.accounting.models import Account
 from audits.report.models import Report
@@ -50,7 +52,18 @@ def of_account(name: str) -> bool:
     return bool(getattr(_module(name), "NEEDS_ACCOUNT", False))
 
 
-def export(report: Report, name: str, plan: str = "", account: Account | None = None) -> bytes:
+def of_catalog(name: str) -> bool:
+    """Tell whether a draft needs the caller's catalogue of controls too; raises ValueError."""
+    return bool(getattr(_module(name), "NEEDS_CATALOG", False))
+
+
+def export(
+    report: Report,
+    name: str,
+    plan: str = "",
+    account: Account | None = None,
+    catalog: Any = None,
+) -> bytes:
     """Return a report as a draft in another form.
 
     Args:
@@ -58,15 +71,21 @@ def export(report: Report, name: str, plan: str = "", account: Account | None = 
         name: of :data:`EXPORTERS`.
         plan: the text of the run's ``plan.json``.
         account: from :func:`audits.accounting.account.account`, where :func:`of_account` says so.
+        catalog: of controls, as it was parsed, where :func:`of_catalog` says so.
 
     Raises:
-        ValueError: an unknown name, or one that needs an account and has none.
+        ValueError: an unknown name, or one that needs an account or a catalogue and has none.
+        PolicyError: the catalogue is none, or no control in it names evidence of ours.
     """
     module = _module(name)
     if of_account(name):
         if account is None:
             raise ValueError(f"{name} needs the run's account of privacy")
         return bytes(module.export(report, account))
+    if of_catalog(name):
+        if catalog is None:
+            raise ValueError(f"{name} needs a catalogue of controls")
+        return bytes(module.export(report, catalog))
     if getattr(module, "NEEDS_PLAN", False):
         return bytes(module.export(report, plan))
     return bytes(module.export(report))

@@ -135,6 +135,11 @@ def measures(report: Report) -> list[tuple[str, str]]:
     return list(found.items())
 
 
+def one_line(text: str) -> str:
+    """Return text without control characters and breaks."""
+    return "".join(char if char.isprintable() else " " for char in text).strip()
+
+
 def plain(text: str) -> str:
     """Return text that no reader of Markdown or HTML takes for markup, on one line."""
     shown = "".join(char if char.isprintable() else " " for char in text)

@@ -4,11 +4,15 @@ An attack counts as answered by the verdicts of ``attacks.json`` that the report
 not run, what failed by itself and what another version of the attacks says is no answer. In its
 place stands a waiver that every client of the run signed: the records in a model are theirs. It
 names who answers for it, why, and its last day, at most `LONGEST` days after it was signed.
+
+Which verdicts answer, and which a waiver may stand in for, is a `Rule`: `SITE` is the policy's, by
+which parties take models out; ``audit release`` has a stricter one (`audits.findings.gate`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from typing import Literal, NoReturn
 
@@ -27,13 +31,38 @@ from protocols.strict import Strict
 from protocols.versions import RELEASE_WAIVER
 from protocols.wire.roster import Roster
 
-__all__ = ["ReleaseWaiver", "accepting", "held_back", "read_waiver", "verdict_of"]
+__all__ = [
+    "SITE",
+    "ReleaseWaiver",
+    "Rule",
+    "accepting",
+    "held_back",
+    "read_waiver",
+    "unanswered",
+    "verdict_of",
+]
 
 STEP = "release"
-ANSWERS = ("PASS", "INCONCLUSIVE", "NOT_APPLICABLE")
 _DOMAIN = "release waiver"
 _LIMIT = 16_384  # bytes; ours has about 600
 _HEX = r"^[0-9a-f]*$"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which verdicts let a model out.
+
+    Attributes:
+        answers: by themselves.
+        waivable: with a waiver; None: all others.
+    """
+
+    answers: tuple[str, ...]
+    waivable: tuple[str, ...] | None = None
+
+
+SITE = Rule(("PASS", "INCONCLUSIVE", "NOT_APPLICABLE"))
+"""Of ``release`` in a policy: what was run and did not succeed is an answer."""
 
 
 class ReleaseWaiver(Strict):
@@ -112,7 +141,7 @@ def verdict_of(case: Case, attack: str) -> str:
     rows = [row.verdict for row in found.rows if row.id == attack]
     if found.tried.state != RUN or not rows:
         return "NOT_TESTED"
-    return next((verdict for verdict in rows if verdict not in ANSWERS), rows[0])
+    return next((verdict for verdict in rows if verdict not in SITE.answers), rows[0])
 
 
 def accepting(attack: str, waivers: Sequence[ReleaseWaiver], day: date) -> set[str]:
@@ -141,14 +170,29 @@ def held_back(
         clients: all of the run.
         day: today.
     """
-    found = []
+    told = []
     for attack in requires:
-        verdict = verdicts.get(attack, "NOT_TESTED")
         missing = sorted(set(clients) - accepting(attack, waivers, day))
-        if verdict in ANSWERS or not missing:
+        names = ", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
+        lacking = f"no waiver is signed by {names}" if missing else ""
+        told.append((attack, verdicts.get(attack, "NOT_TESTED"), lacking))
+    return unanswered(told, SITE)
+
+
+def unanswered(told: Iterable[tuple[str, str, str]], rule: Rule) -> list[str]:
+    """Return a clause for each question that neither a verdict nor a waiver answers.
+
+    Args:
+        told: question, verdict, and in words which waiver is missing; empty: none is.
+        rule: what counts.
+    """
+    found = []
+    for question, verdict, lacking in told:
+        waivable = rule.waivable is None or verdict in rule.waivable
+        if verdict in rule.answers or (waivable and not lacking):
             continue
-        shown = ", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
-        found.append(f"{attack} is {verdict}, and no waiver is signed by {shown}")
+        why = lacking if waivable else "no waiver can stand in for that"
+        found.append(f"{question} is {verdict}, and {why}")
     return found
 
 

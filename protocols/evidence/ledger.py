@@ -2,9 +2,8 @@
 
 One line of canonical JSON per entry. The first says of which version the ledger is. Each entry
 carries the head of the one before it; the head travels in every signed envelope header, so peers
-hold it. A Merkle tree over the lines (RFC 9162)
-gives a signed checkpoint, so that a cut tail is seen too. Entries of one exchange share one durable
-write, made *before* anything is sent.
+hold it. A Merkle tree over the lines (RFC 9162) gives a signed checkpoint, so that a cut tail is
+seen too. Entries of one exchange share one durable write, made *before* anything is sent.
 
 An entry's `commitment` is SHA-256 over the envelope's bytes. Every envelope carries 16 random bytes
 (the header's nonce), so a reader of the ledger cannot guess its content from the commitment.
@@ -250,9 +249,23 @@ def read_lines(data: bytes) -> list[tuple[Entry, bytes]]:
         EvidenceError: at step ``chain``: a line is not canonical, out of sequence, or does not
             follow from the one before it.
     """
-    entries: list[tuple[Entry, bytes]] = []
-    head = NONE
-    for number, line in enumerate(data.splitlines(keepends=True)):
+    chain = Chain()
+    return [(chain.take(line), line) for line in data.splitlines(keepends=True)]
+
+
+class Chain:
+    """Reads the lines of a ledger one after the other, each against the one before it.
+
+    Attributes:
+        head, size: after the last line, and number of lines.
+    """
+
+    def __init__(self) -> None:
+        self.head, self.size = NONE, 0
+
+    def take(self, line: bytes) -> Entry:
+        """Return the entry of the next line; raises as `read_lines` does."""
+        number = self.size
         try:
             entry = parse(line.rstrip(b"\n"), limit=ENTRY_LIMIT)
         except CryptoError as error:
@@ -260,13 +273,12 @@ def read_lines(data: bytes) -> list[tuple[Entry, bytes]]:
         if not isinstance(entry, dict) or not line.endswith(b"\n"):
             raise EvidenceError("chain", f"entry {number} is not a complete line")
         _check_version(number, entry)
-        if entry.get("seq") != number or entry.get("prev") != head:
+        if entry.get("seq") != number or entry.get("prev") != self.head:
             raise EvidenceError("chain", f"entry {number} does not follow from the one before it")
         if entry.get("kind") not in KINDS:
             raise EvidenceError("chain", f"entry {number} is of no known kind")
-        entries.append((entry, line))
-        head = head_of(line)
-    return entries
+        self.head, self.size = head_of(line), number + 1
+        return entry
 
 
 def _check_begun(data: bytes) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,26 +20,42 @@ def export(
             "--to",
             metavar="FORM",
             help="cnil-pia (JSON), dpia-md (GDPR, Article 35), art30-csv (GDPR, Article 30), "
-            "nist-800-226 (claims of differential privacy), sarif (2.1.0), or junit (XML).",
+            "nist-800-226 (claims of differential privacy), oscal (assessment results), dpv "
+            "(inventory, JSON-LD), sarif (2.1.0), or junit (XML).",
         ),
     ],
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File to write; by default stdout.")
     ] = None,
+    catalog: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Of oscal: your own catalogue of controls (OSCAL, JSON)."
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="DIR", help="A site's own tables, searched for before."),
+    ] = None,
 ) -> int:
     """Write a draft for an impact assessment, a record of processing, or a CI.
 
-    It fills in what the record of the run shows, and leaves purposes, legal
-    bases, gravity, likelihood and opinions to people. It is no legal advice.
+    It fills in what the record of the run shows, and leaves purposes, legal bases,
+    gravity, likelihood and opinions to people. It is no legal advice.
 
-    sarif and junit say what was found to viewers of code scanning and to a
-    CI's pages; what was not tested is never passed there, and in junit a
-    finding that is critical or high is a failure. Waivers that the run keeps
-    are judged today.
+    sarif and junit say what was found to viewers of code scanning and to a CI: what
+    was not tested is never passed, and in junit a critical or high finding is a
+    failure. Waivers that the run keeps are judged today.
+
+    oscal names the controls of your catalogue, and no others: those with a
+    property secure-fgl whose value is an attack (A05), a step of audit verify
+    (step tree) or a finding's rule. Whether a control is met is for people to say.
 
     Exit code, the first that applies:
 
     5: the evidence is broken, and no draft but junit is made of it.
+
+    3: with --data, the draft would hold what these tables hold; it is not written.
 
     6: something left that was not planned; the draft says so.
 
@@ -55,6 +71,7 @@ def export(
     from secure_fgl.cli._shared.output import say
     from secure_fgl.cli._shared.report_files import advice, with_waivers
     from secure_fgl.errors import BROKEN, DRIFT, OK
+    from secure_fgl.scanning import at_hand, refuse_found
     from secure_fgl.store.finished_run import Run
 
     form = choose("form", to, EXPORTERS)
@@ -66,7 +83,9 @@ def export(
         with advice():
             raise EvidenceError(failed[0].name, f"{failed[0].detail}; no draft is made of it")
     spent = account(view) if of_account(form) else None
-    content = draft(made, form, view.plan_text.decode("utf-8", "replace"), spent)
+    controls, plan = _catalog(form, catalog), view.plan_text.decode("utf-8", "replace")
+    content = draft(made, form, plan, spent, controls)
+    refuse_found(form, content, at_hand(data))
     if out is None:
         sys.stdout.write(content.decode("utf-8"))
     else:
@@ -74,9 +93,21 @@ def export(
         typer.echo(str(out))
     if form not in ("junit", "sarif"):
         say("A draft: people fill in the rest, check it and sign it.")
-    applies = [code for code in codes if code in (BROKEN, DRIFT)] or [OK]
-    tell_codes(applies)
+    tell_codes(applies := [code for code in codes if code in (BROKEN, DRIFT)] or [OK])
     return applies[0]
+
+
+def _catalog(form: str, path: Path | None) -> Any:
+    """Return the catalogue that is given; raises UsageError unless it is, and only if it is due."""
+    from audits.exporters import of_catalog
+    from secure_fgl.cli._shared.inputs import _document
+    from secure_fgl.errors import UsageError
+
+    if of_catalog(form) is (path is None):
+        what = f"{form} needs --catalog FILE." if path is None else f"{form} takes no --catalog."
+        raise UsageError(what, fix="give your own catalogue of controls, with --to oscal")
+    fix = "give a catalogue of OSCAL, as JSON"
+    return None if path is None else _document(path, "catalogue", fix)
 
 
 def _save(path: Path, content: bytes) -> None:

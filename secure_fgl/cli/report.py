@@ -14,6 +14,7 @@ from secure_fgl.cli._shared.verb import verb
 if TYPE_CHECKING:
     from audits.evidence.run_files import RunView
     from audits.report.models import Report
+    from crypto.signing.signatures import SigningKey
     from secure_fgl.store.finished_run import Run
 
 BaselineOption = Annotated[
@@ -36,7 +37,8 @@ FailOnOption = Annotated[
 def report(  # noqa: PLR0913, PLR0917 - one per option; the command line gives them by name
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     format: Annotated[
-        str, typer.Option(metavar="LIST", help="Of html, json, md, csv; separated by commas.")
+        str,
+        typer.Option(metavar="LIST", help="Of html, json, md, csv, intoto; separated by commas."),
     ] = "html,json,md,csv",
     out: Annotated[
         Path | None, typer.Option(help="Folder of the files; by default RUN/report.")
@@ -53,6 +55,10 @@ def report(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 4 where an attack was inconclusive or not run.")
     ] = False,
+    key: Annotated[
+        Path | None,
+        typer.Option("--key", metavar="KEY.pem", help="Signs what intoto states; without, nobody."),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document in place of the paths.")
     ] = False,
@@ -62,6 +68,9 @@ def report(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
     Baseline and waivers are copied into the run, so that the report can be
     checked against its files later, and stay in force until they are replaced.
     Expiry is judged today.
+
+    intoto writes two in-toto statements about the run's files, leakage-audit and
+    test-result, to the folder of --out: they are no part of the run's report.
 
     Exit code, the first that applies; all are listed on stderr:
 
@@ -78,13 +87,17 @@ def report(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
 
     0: none of these.
     """
+    from audits.bundle.making import statements
     from secure_fgl.cli._shared import report_files as keeping
     from secure_fgl.cli._shared.inputs import choose
     from secure_fgl.store.finished_run import FORMATS, Run
 
     _exclude("baseline", baseline, no_baseline)
     _exclude("waivers", waivers, no_waivers)
-    formats = [choose("report format", name.strip(), FORMATS) for name in format.split(",")]
+    known = (*FORMATS, _STATED)
+    asked = [choose("report format", name.strip(), known) for name in format.split(",")]
+    formats = [name for name in asked if name != _STATED]
+    signer = _signer(out, key, stated=_STATED in asked)
     finished = Run(run)
     before = finished.view()
     view = keeping.with_baseline(before, baseline, drop=no_baseline)
@@ -95,12 +108,29 @@ def report(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
         with keeping.advice():
             finished.check_report()  # an edited report is evidence; it is not overwritten
     made, paths = _write(finished, view, formats, out, moved=moved)
+    if _STATED in asked:
+        paths += finished.write_report(statements(view, made, signer), out)
     given = {keeping.BASELINE: baseline is not None, keeping.WAIVERS: waivers is not None}
     keeping.tell_kept(made, view, given=given)
     codes = _codes(made, fail_on, strict=strict)
     _print(made, paths, codes, fail_on, as_json=as_json)
     _tell(made, codes, fail_on, strict=strict)
     return codes[0]
+
+
+_STATED = "intoto"
+
+
+def _signer(out: Path | None, key: Path | None, *, stated: bool) -> SigningKey | None:
+    """Return who signs statements; raises UsageError if none are asked for, or no folder named."""
+    from secure_fgl.errors import UsageError
+    from secure_fgl.store.bundles import load_key
+
+    if stated and out is None:
+        raise UsageError("--format intoto needs --out DIR.", why="report/ holds the report alone")
+    if key is not None and not stated:
+        raise UsageError("--key signs statements.", fix="add intoto to --format")
+    return load_key(key) if key is not None else None
 
 
 def _codes(made: Report, fail_on: FailOn, *, strict: bool) -> list[int]:

@@ -33,6 +33,16 @@ def site_model(
         Path | None,
         typer.Option(metavar="RUN", help="The gathered run that attacks were run on."),
     ] = None,
+    released: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The statement of audit release, which must fit."),
+    ] = None,
+    trust: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="KEYS", help="Who may sign it: a JSON file {name: 64 hex digits of a key}."
+        ),
+    ] = None,
     format: FormatOption = Format.table,
 ) -> int:
     """Write the model that a client was given or trained, or that the aggregator added up.
@@ -46,11 +56,14 @@ def site_model(
 
     Where the policy says release: requires, each of its attacks must be answered
     in the run (--audited), or waived by every client (secure-fgl site waive).
+    With --released the statement must besides be about this run and this ledger,
+    and signed with one of KEYS.
 
     Exits 2 for a party that has no model (key authority, witness, ...) or where
     the policy holds it back, 5 if the evidence is broken.
     """
     from secure_fgl.cli._shared.output import print_json, say
+    from secure_fgl.cli.bundle import load_trust
     from secure_fgl.errors import UsageError
     from secure_fgl.predicting.model_file import write_model
     from secure_fgl.store.sides.own_model import own_model
@@ -61,7 +74,11 @@ def site_model(
             why="a .pt file is a pickle, which runs code when it is opened",
             fix="name a file like model.npz",
         )
-    trained = own_model(party, run=run, last=which is Which.final, audited=audited)
+    if (released is None) is not (trust is None):
+        raise UsageError("--released and --trust belong together.", fix="give both, or neither")
+    last = which is Which.final
+    stated = (released, load_trust(trust)) if released is not None and trust is not None else None
+    trained = own_model(party, run=run, last=last, audited=audited, statement=stated)
     path = write_model(trained, out)
     facts: dict[str, Any] = {"file": str(path)}
     facts |= {name: trained.facts.get(name) for name in ("run", "client", "weights_sha256")}

@@ -30,6 +30,7 @@ from crypto.signing.canonical import canonical
 from crypto.signing.signatures import SigningKey
 from secure_fgl import _floors
 from secure_fgl.errors import UsageError
+from secure_fgl.scanning import at_hand, refuse_found
 from secure_fgl.store.files import content, create
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.party_side import check_name, side_of
@@ -42,6 +43,7 @@ __all__ = [
     "today",
     "verify_path",
     "write_bundle",
+    "write_new",
 ]
 
 _US = "secure-fgl"
@@ -58,7 +60,12 @@ def today() -> str:
 
 
 def write_bundle(
-    run: str | Path, out: str | Path | None = None, *, key: SigningKey | None = None, day: str = ""
+    run: str | Path,
+    out: str | Path | None = None,
+    *,
+    key: SigningKey | None = None,
+    day: str = "",
+    data: Path | None = None,
 ) -> Path:
     """Write a run's bundle and return its path.
 
@@ -67,8 +74,10 @@ def write_bundle(
         out: the file; by default ``bundle.zip`` in the run folder. It must not exist.
         key: the auditor's; None leaves the bundle unsigned.
         day: ``YYYY-MM-DD``; by default today.
+        data: a site's own tables, which must not show in the bundle; None: not searched for.
 
     Raises:
+        SiteData: the bundle would hold what is the site's own; it is not written.
         EvidenceError: the run's documents cannot be read, or its report was edited.
         UsageError: there is no run, or the file cannot be written.
     """
@@ -80,8 +89,9 @@ def write_bundle(
         )
     path = Path(out) if out is not None else folder.path / "bundle.zip"
     files = make(folder.view(), environment=environment(), day=day or today(), signer=key)
-    _write(path, pack(files))
-    return path
+    packed = pack(files)
+    refuse_found(path.name, packed, at_hand(data))
+    return write_new(path, packed)
 
 
 def verify_path(
@@ -125,7 +135,7 @@ def verify_path(
         raise _neither(place, "it is a file of another kind, or most of it is gone")
     outcome = verify_bundle(data, heads=heads, expect_plan=expect_plan, trusted=trusted)
     if svr is not None and outcome.ok:
-        _write(svr[0], result_statement(data, outcome, svr[1], name=place.name, day=today()))
+        write_new(svr[0], result_statement(data, outcome, svr[1], name=place.name, day=today()))
     return outcome
 
 
@@ -260,18 +270,18 @@ def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _write(path: Path, data: bytes) -> None:
-    """Write a new file."""
+def write_new(path: Path, data: bytes) -> Path:
+    """Write a new file of evidence and return its path; raises UsageError if that is impossible."""
     try:
         create(path, data)
     except FileExistsError as error:
         raise UsageError(
             f"{path} exists already.",
-            why="a bundle that was handed on is evidence; it is not overwritten",
+            why="what was handed on is evidence; it is not overwritten",
             fix="choose another --out, or move it away",
         ) from error
     except OSError as error:
         raise UsageError(
-            f"The bundle cannot be written to {path} ({error.strerror}).",
-            fix="choose another file with --out",
+            f"{path} cannot be written ({error.strerror}).", fix="choose another file with --out"
         ) from error
+    return path

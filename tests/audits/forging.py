@@ -14,7 +14,7 @@ from crypto.signing.signatures import SigningKey
 from protocols.evidence.heads import SILENT, Line, client_items, received, tree, word_of
 from protocols.evidence.ledger import Entry, head_of, origin_of, read_lines
 from protocols.wire.header import NONE
-from tests.audits.toy_run import Toy
+from tests.audits.toy_run import AGGREGATOR, RESULT, Toy, stated, text
 
 
 def entries_of(data: bytes) -> list[Entry]:
@@ -66,6 +66,14 @@ def edit_last(kind: str, **facts: object) -> Callable[[list[Entry]], list[Entry]
         return [*entries[:place], {**entries[place], **facts}, *entries[place + 1 :]]
 
     return change
+
+
+def without_models(toy_run: Toy) -> RunView:
+    """Return a run whose ledger says that it left no model, as a folder without checkpoints."""
+    none = {**stated(), "model": "", "best": ""}
+    found = forge(toy_run, toy_run.view(reports=False), AGGREGATOR, edit_last("close", result=none))
+    result = text({**RESULT, "model_sha256": None})
+    return replace(found, weights={}, result_text=result)
 
 
 Change = Callable[[str, Entry], list[Entry]]

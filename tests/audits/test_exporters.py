@@ -9,7 +9,15 @@ import json
 
 import pytest
 
-from audits.exporters import EXPORTERS, _drafts, art30_csv, export, file_name, of_account
+from audits.exporters import (
+    EXPORTERS,
+    _drafts,
+    art30_csv,
+    export,
+    file_name,
+    of_account,
+    of_catalog,
+)
 from audits.report.models import Report
 from protocols.disclosures.registry import guards
 from protocols.policy.guards import COMMON
@@ -33,11 +41,12 @@ def rows(report: Report) -> list[dict[str, str]]:
 
 
 def test_exporters_are_found_by_folder_and_deterministic(report):
-    assert EXPORTERS == ("art30-csv", "cnil-pia", "dpia-md", "junit", "nist-800-226", "sarif")
+    ours = ("art30-csv", "cnil-pia", "dpia-md", "dpv", "junit", "nist-800-226", "oscal", "sarif")
+    assert ours == EXPORTERS
     for name in EXPORTERS:
-        assert file_name(name).endswith((".csv", ".json", ".md", ".sarif", ".xml"))
-        if of_account(name):
-            with pytest.raises(ValueError, match="needs the run's account"):
+        assert file_name(name).endswith((".csv", ".json", ".jsonld", ".md", ".sarif", ".xml"))
+        if of_account(name) or of_catalog(name):
+            with pytest.raises(ValueError, match="needs"):
                 export(report, name)
         else:
             assert export(report, name) == export(report, name)

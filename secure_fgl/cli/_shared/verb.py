@@ -99,6 +99,19 @@ EXAMPLE = {
         "secure-fgl audit gather north.zip south.zip office.zip --out runs/pilot",
         "secure-fgl audit verify runs/pilot --heads heads-held-by-the-clients.json",
     ),
+    "release": example(
+        "secure-fgl audit release runs/first --require A05,A09",
+        "secure-fgl audit release runs/first --require A05 --margin 0.02 --waivers accepted.yaml "
+        "--out release.dsse.json --key auditor.pem",
+    ),
+    "scan": example(
+        "secure-fgl audit scan logs report.html bundle.zip --data /srv/data/hospital-north",
+        "secure-fgl audit scan /srv/out --data /srv/data/hospital-north --party /srv/party",
+    ),
+    "watch": example(
+        "secure-fgl audit watch runs/first",
+        "secure-fgl audit watch /srv/party --format json --fail-fast",
+    ),
     "hand-over": example("secure-fgl site hand-over /srv/party --out north.zip"),
     "site-model": example(
         "secure-fgl site model /srv/party --out model.npz",
@@ -226,7 +239,17 @@ def exit_code(error: Exception) -> int:
         RemoteProtocolError,
         SecureFglError,
     )
-    from secure_fgl.errors import BROKEN, BUDGET, DRIFT, INTERNAL, USAGE, PlanDrift, UsageError
+    from secure_fgl.errors import (
+        BROKEN,
+        BUDGET,
+        DRIFT,
+        FINDINGS,
+        INTERNAL,
+        USAGE,
+        PlanDrift,
+        SiteData,
+        UsageError,
+    )
 
     reason = error.__cause__ if isinstance(error, Refused) else None
     if isinstance(reason, SecureFglError):
@@ -237,5 +260,7 @@ def exit_code(error: Exception) -> int:
         return BROKEN
     if isinstance(error, BudgetExceeded):
         return BUDGET
+    if isinstance(error, SiteData):
+        return FINDINGS
     usage = isinstance(error, (UsageError, PolicyError, RemoteProtocolError, OtherVersion))
     return USAGE if usage or diverged(error) else INTERNAL

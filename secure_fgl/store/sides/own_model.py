@@ -24,6 +24,7 @@ from secure_fgl.store.client_models import ClientModels, NoSuchModel, Origin
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.store.sides.release import check_released
+from secure_fgl.store.sides.released import check_statement
 
 if TYPE_CHECKING:
     from protocols.sessions.engine import Session
@@ -62,6 +63,7 @@ def own_model(
     run: str | None = None,
     last: bool = False,
     audited: str | Path | None = None,
+    statement: tuple[Path, Mapping[str, str]] | None = None,
 ) -> TrainedModel:
     """Return the model of one party's side, once that side's evidence was verified.
 
@@ -70,6 +72,7 @@ def own_model(
         run: the run's name; None: the one run that the party joined.
         last: the model after the last round, in place of the best one on validation.
         audited: the gathered run that attacks were run on, where the policy asks for any.
+        statement: of ``audit release``, and the public keys (hex) by name that may have signed it.
 
     Raises:
         UsageError: the party never joined that run, has no model, or the policy holds it back;
@@ -88,6 +91,8 @@ def own_model(
         )
     _check(view)
     check_released(found, Run(audited) if audited is not None else None)
+    if statement is not None:
+        check_statement(found, *statement)
     take = _shared if role is Role.AGGREGATOR else _own
     made = take(found, view, last=last)
     return replace(made, facts={**made.facts, "run": found.name})
