@@ -25,20 +25,20 @@ from protocols.policy.guards import AnyGuard, UnsafeClear
 from protocols.policy.own_noise import bare_objection, check_one_target, check_records
 from protocols.policy.presets import FACTS
 from protocols.policy.release import Release
+from protocols.policy.words import Explained
 from protocols.privacy.training import Training
-from protocols.strict import Strict, nearest, not_yaml, problems, read_yaml
+from protocols.strict import nearest, not_yaml, problems, read_yaml
 
 __all__ = ["PRESETS", "Budget", "Capture", "PrivacyPolicy"]
 
 S = TypeVar("S")
-
 
 _UNSAID: tuple[tuple[str, Any], ...] = (
     ("cohort_changes", "any"), ("topology_floor", "checked"), ("approvals", {}), ("release", None)
 )  # fmt: skip
 
 
-class PrivacyPolicy(Strict):
+class PrivacyPolicy(Explained):
     """What may leave a client, and how.
 
     Attributes:
