@@ -66,7 +66,7 @@ def extra(name: str) -> str:
 
 
 def _look(listed: list[tuple[str, str]]) -> tuple[list[str], list[str]]:
-    missing, told = [], []
+    missing, told = list[str](), list[str]()
     for name, bounds in listed:
         try:
             version = metadata.version(name)
