@@ -12,7 +12,7 @@ import yaml
 from protocols.strict import read_yaml
 from secure_fgl.errors import UsageError
 
-__all__ = ["asks_for_a_variable", "expanded", "set_key"]
+__all__ = ["asks_for_a_variable", "expanded", "override", "set_key"]
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
@@ -41,6 +41,11 @@ def set_key(document: dict[str, Any], setting: str) -> None:
         place[last] = read_yaml(value)
     except yaml.YAMLError as error:
         raise UsageError(f"--set {key}: the value is not YAML.") from error
+
+
+def override(place: dict[str, Any], **values: Any) -> None:
+    """Replace the values that are given; None leaves what is there."""
+    place.update({key: value for key, value in values.items() if value is not None})
 
 
 def expanded(value: Any, found: Callable[[re.Match[str]], str] | None = None) -> Any:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,18 +21,11 @@ from protocols.policy.policy import PrivacyPolicy
 from protocols.strict import nearest
 from secure_fgl.catalogue import build_algorithm, preferred_model
 from secure_fgl.config import OWN, Config, ModelConfig, own_root
-from secure_fgl.data import (
-    Dataset,
-    check_partition,
-    gives_test,
-    makes_split,
-    partition_names,
-    remarks,
-    shape_of,
-    spec_of,
-)
+from secure_fgl.config_values import override
+from secure_fgl.data import Dataset, check_partition, partition_names, remarks
 from secure_fgl.data.features import check_scaling
-from secure_fgl.data.kinds import build_task, data_plan, model_name
+from secure_fgl.data.joined import joined
+from secure_fgl.data.kinds import build_task, data_plan, model_name, public_spec
 from secure_fgl.defaults import check_optimiser, check_training, settled
 from secure_fgl.errors import PlanDrift, UsageError, usage
 from secure_fgl.plugins.finding import Given
@@ -86,23 +78,10 @@ class Federation:
     ) -> None:
         document = (config or Config()).model_dump(mode="json")
         name = data if isinstance(data, str) or data is None else data.name
-        changes = {
-            ("algorithm", "name"): algorithm,
-            ("algorithm", "rounds"): rounds,
-            ("algorithm", "epochs"): epochs,
-            ("data", "name"): name,
-            ("seed",): seed,
-        }
-        for path, value in changes.items():
-            if value is not None:
-                place = document
-                for part in path[:-1]:
-                    place = place[part]
-                place[path[-1]] = value
-        shared = document["data"]["partition"]
-        shared.update(
-            {k: v for k, v in (("name", partition), ("clients", clients)) if v is not None}
-        )
+        override(document["algorithm"], name=algorithm, rounds=rounds, epochs=epochs)
+        override(document["data"], name=name)
+        override(document["data"]["partition"], name=partition, clients=clients)
+        override(document, seed=seed)
         if policy is not None:
             document["policy"] = policy.name
         parsed = Config.parse(document)
@@ -122,6 +101,34 @@ class Federation:
         with self.plugins.in_use():
             return self._given.model_copy(update={"model": self._built()[2]})
 
+    @classmethod
+    def from_pyg(
+        cls,
+        sites: Mapping[str, Any],
+        *,
+        name: str = "pyg",
+        classes: int | None = None,
+        config: Config | None = None,
+        **settings: Any,
+    ) -> Federation:
+        """Return a federation of PyTorch Geometric's objects, one client each.
+
+        Args:
+            sites: by client name a ``Data`` with `x` (N, F), `y` (N,), `edge_index` (2, E) and
+                masks or none, or a list of graphs with `y` (1,).
+            name: of the data, in plan and report.
+            classes: how many; by default one more than the largest label.
+            config: everything that is not said otherwise.
+            **settings: arguments of the class, such as `algorithm`, `rounds` and `policy`.
+
+        Raises:
+            UsageError: objects that do not fit together, or names that clients cannot have.
+        """
+        document = (config or Config()).model_dump(mode="json")
+        document["data"]["partition"] = {"name": "by_owner", "names": list(sites)}
+        whole = joined(sites, name=name, classes=classes)
+        return cls(whole, config=Config.parse(document), **settings)
+
     def own_spec(self) -> OwnSpec | None:
         """Return what sites agreed on about tables of their own; None where there are none.
 
@@ -137,19 +144,10 @@ class Federation:
         return self._agreed
 
     def _spec(self) -> DataSpec:
-        data, clients = self._given.data, self._given.data.partition.clients
         try:
             if (own := self.own_spec()) is not None:
-                return own.data_spec(clients)
-            shape = None if self._whole is None else shape_of(self._whole)
-            spec = spec_of(
-                data.name,
-                clients=clients,
-                train_share=1.0 if makes_split(data.partition.name) else data.split[0],
-                options=data.options,
-                shape=shape,
-            )
-            return replace(spec, common=gives_test(data.partition.name))
+                return own.data_spec(self._given.data.partition.clients)
+            return public_spec(self._given.data, self._whole)
         except (OSError, ValueError) as error:
             raise usage(error) from error
 
@@ -241,7 +239,7 @@ class Federation:
         out: str | Path | None = None,
         *,
         plan: Plan | None = None,
-        progress: Progress | None = None,
+        progress: Progress | bool = False,
         connect: Connect | None = None,
         resume: bool = False,
         profile: bool = False,
@@ -253,7 +251,7 @@ class Federation:
         Args:
             out: the run folder, new or empty; by default ``runs/<algorithm>-<data>-<UTC time>``.
             plan: an approved plan; the run refuses to start or to send what it does not hold.
-            progress: called after each round.
+            progress: called after each round; True: a bar, as terminal or notebook wants it.
             connect: makes the transport to all sessions, which are then in this process.
             resume: `out` holds a killed run of this configuration; it goes on to the same result.
             profile: write into the folder where time and bytes went.
@@ -266,6 +264,7 @@ class Federation:
             Refused: a client refused; its reason stays in its ledger.
             LedgerError: a ledger could not be written; nothing of that exchange was sent.
         """
+        from secure_fgl.notebook.progress import watched
         from secure_fgl.run import plan_approvals
         from secure_fgl.run.driver import one_thread_and_deterministic
         from secure_fgl.run.faults import drops
@@ -282,18 +281,19 @@ class Federation:
         if self.config.transport.name == "nvflare":
             simulated = resume or profile or approvals or connect or self._whole is not None
             into = Path(out or self.default_folder())
-            return rehearse(self, plan or wanted, into, progress, tell, simulated=bool(simulated))
+            with watched(progress, self.headline) as seen:
+                return rehearse(self, plan or wanted, into, seen, tell, simulated=bool(simulated))
         prepared = self.prepare(plan or wanted)
         drops(self.config.faults.drop, wanted.clients, wanted.rounds)  # before anything is made
         folder = RunFolder(Path(out or self.default_folder()), again=resume)
         if resume:
             check_same(folder, self.config, self.plugins)
         signed = plan_approvals.approved(self.policy, plan or wanted, approvals, folder, resume)
-        with one_thread_and_deterministic():
+        with one_thread_and_deterministic(), watched(progress, self.headline) as seen:
             prepared.load()
             folder.make()
             plan_approvals.keep(folder, signed)
-            return prepared.train(folder, progress, connect, resume=resume, profile=profile)
+            return prepared.train(folder, seen, connect, resume=resume, profile=profile)
 
     def default_folder(self) -> Path:
         """Return ``runs/<algorithm>-<data>-<UTC time>``."""

@@ -15,14 +15,14 @@ from audits.plots import budget_timeline as timeline
 from audits.plots import clusters, dots, flows, stacks, svg
 from audits.report import attack_words, words
 from audits.report.method import said_of
-from audits.report.models import Egress, Report
+from audits.report.models import Egress, PartyFacts, Report
 from audits.report.sections import Labelled, RoundBytes
 
 FORMAT = "html"
 FILES = ("report.html",)
 _TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
 MOST_ROUTES = 400  # rows of a table that may be long; beyond, inventory.csv or report.json has them
-OPEN_PARTIES = 24  # with more parties, their table starts folded
+NAMED = 3  # of parties that sent and received alike; more are counted
 MOST_BARS = 8  # of the chart by message; the rest is one bar
 OPEN_ROWS = 12  # likewise rounds and changes
 CONTENTS = (
@@ -64,6 +64,8 @@ def _environment() -> Environment:
         slug=lambda text: "".join(c if c.isalnum() else "-" for c in text.lower()),
         part=_part,
         shared=_shared,
+        alike=_alike,
+        called=_called,
     )
     made.globals.update(
         plural=words.plural,
@@ -75,7 +77,6 @@ def _environment() -> Environment:
         payloads=PAYLOADS,
         contents=CONTENTS,
         most_routes=MOST_ROUTES,
-        open_parties=OPEN_PARTIES,
         open_rows=OPEN_ROWS,
     )
     return made
@@ -93,6 +94,21 @@ def _shared(rows: Sequence[Labelled]) -> list[str]:
         for text in (rows[0].epsilon.assumptions if rows else ())
         if all(text in row.epsilon.assumptions for row in rows)
     ]
+
+
+def _alike(parties: Sequence[PartyFacts]) -> list[list[PartyFacts]]:
+    """Return the parties in groups of one role that sent and received alike, in their order."""
+    groups: dict[tuple[object, ...], list[PartyFacts]] = {}
+    for one in parties:
+        key = (one.role, one.sent, one.sent_bytes, one.received, one.received_bytes, one.refusals)
+        groups.setdefault(key, []).append(one)
+    return list(groups.values())
+
+
+def _called(group: Sequence[PartyFacts]) -> str:
+    """Return the names of a group: all of a few, else the first and how many there are."""
+    names = ", ".join(party.name for party in group[:NAMED])
+    return f"{names}, ... ({len(group)} in all)" if len(group) > NAMED else names
 
 
 def render(report: Report) -> dict[str, bytes]:

@@ -5,7 +5,7 @@ Whole numbers are exact; everything else is text, so that two readers print the 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field as Setting
 
@@ -26,6 +26,7 @@ from audits.report.sections import (
     Waived,
 )
 from protocols.plan.plan import FieldPlan
+from protocols.shown import Shown
 from protocols.strict import Strict
 
 REPORT_VERSION: Literal[6] = 6
@@ -142,16 +143,10 @@ class PlanDiff(Strict):
 
 
 Moment = Literal[
-    "while keys were agreed on",
-    "while items were matched",
-    "before the request reached it",
-    "before it answered",
-    "before its answer arrived",
-    "before the survivor list reached it",
-    "before its vote arrived",
-    "before the votes reached it",
-    "before its shares arrived",
-]
+    "while keys were agreed on", "while items were matched", "before the request reached it",
+    "before it answered", "before its answer arrived", "before the survivor list reached it",
+    "before its vote arrived", "before the votes reached it", "before its shares arrived",
+]  # fmt: skip
 
 
 class Vanished(Strict):
@@ -313,8 +308,11 @@ class Integrity(Strict):
     metrics_digest: str
 
 
-class Report(Strict):
+class Report(Shown):
     """What left each client, whether it was planned, what it reveals, and if the record holds."""
+
+    facts: ClassVar = ("subject.algorithm", "subject.policy", "subject.run", "integrity.verdict")
+    listed: ClassVar = ("verdict_strip", "question", "state", "answer")
 
     schema_version: Literal[6] = REPORT_VERSION
     tool: Tool = Setting(default_factory=Tool)

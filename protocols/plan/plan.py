@@ -11,20 +11,20 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field as Setting
 from pydantic import model_validator
 
 from crypto.signing.canonical import canonical
 from protocols.disclosures.names import Disclosure
-from protocols.errors import NotInPlan
 from protocols.plan.drawn import DrawnPlan
 from protocols.plan.noise import CountPlan, NoisePlan
 from protocols.plan.split_plan import SplitPlan
-from protocols.plan.steps import Part, Service, Step, Way, item_id
+from protocols.plan.steps import Part, Service, Step, Way, item_id, not_planned
 from protocols.plan.topology import TopologyPlan
 from protocols.privacy.training import TrainingPlan
+from protocols.shown import Shown
 from protocols.strict import Strict
 from protocols.versions import PLAN
 
@@ -169,7 +169,7 @@ class DataPlan(Strict):
     spec: str = ""
 
 
-class Plan(Strict):
+class Plan(Shown):
     """Everything that would leave, for one algorithm, data shape and policy.
 
     Attributes:
@@ -180,6 +180,9 @@ class Plan(Strict):
         splits: how its clients fall into clusters; None: they never do.
         topology: whose sums clients read, where they read sums over their neighbours; else None.
     """
+
+    facts: ClassVar = ("algorithm", "data.name", "policy", "clients", "rounds", "warnings")
+    listed: ClassVar = ("items", "id", "sender", "recipient", "disclosure", "guards", "times")
 
     version: int = PLAN.version
     algorithm: str
@@ -289,12 +292,3 @@ def plugin_of(entry: str) -> tuple[str, str] | None:
     """Return kind and name of a plug-in whose digest stands in `code`; None for other entries."""
     found = _PLUGIN.match(entry)
     return (found[1], found[2]) if found else None
-
-
-def not_planned(what: str) -> NotInPlan:
-    """Return the error for an item that a plan does not hold."""
-    return NotInPlan(
-        f"The plan holds no item {what[:60]!r}.",
-        why="the run asks for something that was not planned or not approved",
-        fix="make a new plan, compare it with --against, and have it approved",
-    )

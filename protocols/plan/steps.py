@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from protocols.disclosures.names import Disclosure
+from protocols.errors import NotInPlan
 from protocols.wire.roles import Role
 
-__all__ = ["Part", "Service", "Step", "Way", "item_id"]
+__all__ = ["Part", "Service", "Step", "Way", "item_id", "not_planned"]
 
 
 class Service(StrEnum):
@@ -131,3 +132,12 @@ def item_id(exchange: str, part: Part, step: Step, sender: str) -> str:
     if part in (Service.ASK, Disclosure.SUM):
         return f"{exchange}.{step}"
     return f"{exchange}.match.{step}" if part is Disclosure.MATCH else f"{exchange}.{step}.{part}"
+
+
+def not_planned(what: str) -> NotInPlan:
+    """Return the error for an item that a plan does not hold."""
+    return NotInPlan(
+        f"The plan holds no item {what[:60]!r}.",
+        why="the run asks for something that was not planned or not approved",
+        fix="make a new plan, compare it with --against, and have it approved",
+    )

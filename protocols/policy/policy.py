@@ -26,8 +26,9 @@ from protocols.policy.own_noise import bare_objection, check_one_target, check_r
 from protocols.policy.presets import FACTS
 from protocols.policy.release import Release
 from protocols.policy.retention import Retention, check_kept
+from protocols.policy.words import Explained
 from protocols.privacy.training import Training
-from protocols.strict import Strict, nearest, not_yaml, problems, read_yaml
+from protocols.strict import nearest, not_yaml, problems, read_yaml
 
 __all__ = ["PRESETS", "Budget", "Capture", "PrivacyPolicy"]
 
@@ -38,7 +39,7 @@ _UNSAID: tuple[tuple[str, Any], ...] = (
     ("retention", {}))  # fmt: skip
 
 
-class PrivacyPolicy(Strict):
+class PrivacyPolicy(Explained):
     """What may leave a client, and how.
 
     Attributes:

@@ -22,8 +22,8 @@ from protocols.keys.pairs import Pairs
 from protocols.messages import Message
 from protocols.plan.drawn import DrawnPlan
 from protocols.plan.drift import code_drift
-from protocols.plan.plan import Item, Plan, not_planned
-from protocols.plan.steps import Part, Service, Step, item_id
+from protocols.plan.plan import Item, Plan
+from protocols.plan.steps import Part, Service, Step, item_id, not_planned
 from protocols.policy.budget import Reserve
 from protocols.policy.guard import Guard, describe, find
 from protocols.policy.guards import UnsafeClear

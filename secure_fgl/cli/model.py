@@ -70,7 +70,7 @@ def export(
     return 0
 
 
-@app.command("forget")
+@app.command("forget", epilog=EXAMPLE["model forget"])
 @verb
 def forget(run: RunArgument) -> int:
     """Destroy the keys of the clients' own models that are here, and the models.

@@ -62,6 +62,9 @@ def report(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document in place of the paths.")
     ] = False,
+    open_page: Annotated[
+        bool, typer.Option("--open", help="Open the page, which loads nothing, in a browser.")
+    ] = False,
 ) -> int:
     """Write the leakage report and print the paths of its files.
 
@@ -115,6 +118,8 @@ def report(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
     codes = _codes(made, fail_on, strict=strict)
     _print(made, paths, codes, fail_on, as_json=as_json)
     _tell(made, codes, fail_on, strict=strict)
+    if open_page:
+        _open(paths)
     return codes[0]
 
 
@@ -131,6 +136,17 @@ def _signer(out: Path | None, key: Path | None, *, stated: bool) -> SigningKey |
     if key is not None and not stated:
         raise UsageError("--key signs statements.", fix="add intoto to --format")
     return load_key(key) if key is not None else None
+
+
+def _open(paths: list[Path]) -> None:
+    from secure_fgl.cli._shared.output import say
+    from secure_fgl.errors import UsageError
+
+    pages = [path for path in paths if path.suffix == ".html"]
+    if not pages:
+        raise UsageError("No page was written, so none is opened.", fix="add html to --format")
+    if typer.launch(pages[0].absolute().as_uri()) != 0:
+        say(f"Nothing here opens a page; it lies at {pages[0]}.", style="yellow")
 
 
 def _codes(made: Report, fail_on: FailOn, *, strict: bool) -> list[int]:

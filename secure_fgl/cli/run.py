@@ -176,7 +176,7 @@ def _summary(finished: Run, headline: str) -> None:
         ("evidence", str(result["verdict"])),
         ("report", str(finished.path / "report" / "report.html")),
     ]
-    print_pairs(pairs, wrap=False)
+    print_pairs(pairs, wrap=False, links=["report"])
     if "profile" in result:
         print(finished.folder.read("profile/profile.txt").decode().partition("\nround ")[0])
 

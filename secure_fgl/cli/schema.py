@@ -18,11 +18,17 @@ SUBJECTS = ("policy", "config", "plan", "report")
 def schema(
     subject: Annotated[str, typer.Argument(metavar="WHAT", help=f"One of {', '.join(SUBJECTS)}.")],
 ) -> int:
-    """Print the JSON Schema of a kind of file."""
+    """Print the JSON Schema of a kind of file, from which editors complete it.
+
+    Written to a file, name it in the first line of your YAML:
+
+    # yaml-language-server: $schema=policy.schema.json
+    """
     from secure_fgl.cli._shared.inputs import choose
     from secure_fgl.cli._shared.output import print_json
+    from secure_fgl.schemas import json_schema
 
-    print_json(_model(choose("schema", subject, SUBJECTS)).model_json_schema())
+    print_json(json_schema(_model(choose("schema", subject, SUBJECTS))))
     return 0
 
 

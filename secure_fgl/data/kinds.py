@@ -6,6 +6,7 @@ A fourth kind is one more entry of `_KINDS`, beside its file in `algorithms/task
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -13,11 +14,13 @@ import numpy as np
 from algorithms.tasks import DataSpec, Kind, Task
 from algorithms.tasks.site import Records
 from protocols.plan.plan import DataPlan
-from secure_fgl.config import ModelConfig
+from secure_fgl.config import DataConfig, ModelConfig
+from secure_fgl.data.datasets import shape_of, spec_of
 from secure_fgl.data.records import Dataset, Masks, Part
+from secure_fgl.data.sharing import gives_test, makes_split
 from secure_fgl.errors import UsageError, usage
 
-__all__ = ["build_task", "data_plan", "masks_of", "model_name", "site_data"]
+__all__ = ["build_task", "data_plan", "masks_of", "model_name", "public_spec", "site_data"]
 
 
 class _Kind(NamedTuple):
@@ -75,6 +78,28 @@ def data_plan(spec: DataSpec) -> DataPlan:
     scale = (repr(spec.lowest), repr(spec.highest)) if spec.task == "rating" else ()
     named = {n: getattr(spec, n) for n in DataPlan.model_fields if n != "scale"}
     return DataPlan(**named, scale=scale)
+
+
+def public_spec(data: DataConfig, whole: Dataset | None) -> DataSpec:
+    """Return what is known in public of a data set that is shared out.
+
+    Args:
+        data: its name, split and partition.
+        whole: the data set, if it is in memory already; only its sizes are looked at.
+
+    Raises:
+        ValueError: unknown name or option.
+    """
+    shared, shape = data.partition.name, None if whole is None else shape_of(whole)
+    given = getattr(whole, "public", None) is not None  # a split of its own, of any share
+    spec = spec_of(
+        data.name,
+        clients=data.partition.clients,
+        train_share=1.0 if given or makes_split(shared) else data.split[0],
+        options=data.options,
+        shape=shape,
+    )
+    return replace(spec, common=gives_test(shared))
 
 
 def site_data(part: Part, spec: DataSpec, like: Records | None = None) -> Records:

@@ -5,6 +5,7 @@
     RUN/captured/<party>/<piece>                         locked; never part of a bundle
     $SECURE_FGL_STATE/captures/<run>/<party>.key         the key to them, 0600
     $SECURE_FGL_STATE/captures/<run>/until               the day after which the keys are destroyed
+    $SECURE_FGL_STATE/captures/<run>/folder              where that run folder lies
 
 In a simulation all parties' keys lie in one place; a party of a run over NVFlare has its own in
 ``keys/captures/`` of its folder. When the days of the policy are over, the next
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -165,6 +167,9 @@ class Captures:
         """
         until = (today() + timedelta(days=days)).isoformat()
         try:
+            if not self._keys.holds(f"{self._run}/until"):
+                place = os.fsencode(self._folder.path.resolve())
+                self._keys.write(f"{self._run}/folder", place)
             self._keys.create(f"{self._run}/until", until.encode())
         except FileExistsError:
             return

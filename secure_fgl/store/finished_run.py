@@ -7,10 +7,11 @@ from dataclasses import replace as with_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from audits.evidence.run_files import RunView, json_object, read_result
+from audits.evidence.run_files import RunView
 from protocols.errors import EvidenceError
 from secure_fgl import _floors
 from secure_fgl.errors import UsageError
+from secure_fgl.notebook.results import Results
 from secure_fgl.store.captures import found, sweep
 from secure_fgl.store.files import FILE_LIMIT, Folder, is_temporary, replace
 from secure_fgl.store.sides import party_side
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import torch
 
     from audits.evidence.steps import Case, Verification
+    from audits.report.models import Report
     from secure_fgl.store.client_models import ClientModels, Opened
     from secure_fgl.store.trained_model import TrainedModel
 
@@ -34,7 +36,7 @@ ENDINGS = {"ledger": ".jsonl", "heads": ".checkpoint", "checkpoints": ".npz"}
 VIEW_LIMIT = 2 * FILE_LIMIT  # bytes of a run folder that an audit keeps in memory
 
 
-class Run:
+class Run(Results):
     """A finished run, read from its folder.
 
     Args:
@@ -58,23 +60,18 @@ class Run:
                 fix="give the folder that 'secure-fgl run' printed",
             )
 
-    @property
-    def result(self) -> dict[str, Any]:
-        """What ``secure-fgl run --format json`` printed; empty if the run did not finish.
+    def _content(self, name: str) -> bytes:
+        return self.folder.read(name)
 
-        Raises EvidenceError for a file that is not exactly one JSON object.
+    def leakage(self) -> Report:
+        """Return the leakage report as data; see :meth:`report` for its files.
+
+        Raises:
+            EvidenceError: the run's documents cannot be read.
         """
-        return read_result(self.folder.read("result.json"))
+        from audits.report.build import build_report
 
-    @property
-    def metrics(self) -> dict[str, Any]:
-        """Cohort metrics at the best validation round."""
-        return json_object(self.result.get("metrics", {}), "the metrics of result.json")
-
-    @property
-    def model_sha256(self) -> str | None:
-        """Digest of the aggregator's public state after the last round."""
-        return self.result.get("model_sha256")
+        return build_report(self.view())
 
     def view(
         self, *, heads: Mapping[str, str] | None = None, expect_plan: str | None = None

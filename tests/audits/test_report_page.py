@@ -7,13 +7,18 @@ import io
 import itertools
 import json
 import re
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
 from audits.formats import render
+from audits.formats.html import _alike, _called
 from audits.plots import svg
 from audits.report import words
 from protocols.policy.policy import PRESETS
+from secure_fgl import Config, Federation
 from tests.audits.report_tools import FORMULA, HOSTILE, Page
 from tests.audits.toy_run import CLIENTS, run_toy
 
@@ -149,3 +154,41 @@ def test_policy_presets_all_have_words_for_their_protection():
 )
 def test_protection_is_said_in_words(guards, text):
     assert words.protection(tuple(guards.split())) == text
+
+
+def test_what_is_folded_prints_folded_and_the_first_page_is_a_summary(page):
+    printed = page[page.index("@media print") : page.index("</style>")]
+    assert "content-visibility" not in printed  # nothing opens what the reader left closed
+    assert "#scope { break-before: page; }" in printed
+    before = page[page.index("<main") : page.index('<section id="scope"')]
+    assert "Six questions, answered" in before and "<table" not in before
+
+
+def test_parties_that_sent_and_received_alike_stand_in_one_row(page, report):
+    table = page[page.index("Parties, by what they sent") : page.index("Parties, one by one")]
+    assert 0 < table.count("<tr>") - 1 < len(report.parties)
+    assert table.count("<tr>") - 1 == len(_alike(report.parties))
+    assert [party for group in _alike(report.parties) for party in group] != []
+    (first, *_), other = report.parties, report.parties[0].model_copy(update={"refusals": 7})
+    assert len(_alike([first, other])) == 2 and len(_alike([first, first])) == 1
+    assert _called([first] * 5) == f"{first.name}, {first.name}, {first.name}, ... (5 in all)"
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium here")
+def test_the_report_of_the_demo_prints_on_at_most_eight_pages(tmp_path):
+    """With everything opened it takes more: whoever wants that can have it."""
+    config = Config.load(Path(__file__).resolve().parents[2] / "examples/banks.yaml", [])
+    run = Federation.from_config(config).run(tmp_path / "demo")
+    text = run.report(["html"])[0].read_text("utf-8")
+    assert 1 < _pages(text, tmp_path) <= 8
+    assert _pages(text.replace("<details>", "<details open>"), tmp_path) > 12
+
+
+def _pages(text, folder):
+    file, made = folder / "page.html", folder / "page.pdf"
+    file.write_text(text, "utf-8")
+    switches = ["--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer"]
+    command = ["chromium", *switches, f"--print-to-pdf={made}", file.as_uri()]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    return max(int(n) for n in re.findall(rb"/Count (\d+)", made.read_bytes()))

@@ -38,6 +38,19 @@ def test_a_long_word_is_folded_and_not_cut(capsys: Capture) -> None:
     assert capsys.readouterr().out.count("x") == 200
 
 
+def test_a_path_can_be_clicked_in_a_terminal_and_is_plain_elsewhere(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = [("report", "/tmp/a run/\x1b]8;;evil\x1b\\.html"), ("other", "/tmp/b")]
+    print_pairs(pairs, wrap=False, links=["report"])
+    assert "\x1b" not in capsys.readouterr().out
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    print_pairs(pairs, wrap=False, links=["report"])
+    shown = capsys.readouterr().out
+    assert ";file:///tmp/a%20run/%1B%5D8" in shown and "file:///tmp/b" not in shown
+
+
 def test_json_is_printed_verbatim(capsys: Capture) -> None:
     print_json('{"a": "\\u001b"}\n')
     assert capsys.readouterr().out == '{"a": "\\u001b"}\n'

@@ -5,23 +5,26 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 import secure_fgl
+from secure_fgl.cli._shared.app import app
 from tests.secure_fgl.cli_tools import invoke, start
 
-VERBS = (
-    ("init",),
-    ("run",),
-    ("plan",),
-    ("audit",),
-    ("audit", "report"),
-    ("audit", "verify"),
-    ("list",),
-    ("schema",),
-)
+
+def verbs(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every group and command below a command, by the words that name it."""
+    for name, inner in getattr(command, "commands", {}).items():
+        yield (*words, name)
+        yield from verbs(inner, (*words, name))
+
+
+VERBS = tuple(verbs(get_command(app)))
 HEAVY = ("torch", "numpy", "pydantic", "scipy", "tenseal", "yaml", "jinja2", "networkx")
 
 
@@ -61,7 +64,18 @@ def test_every_help_shows_an_example(words: tuple[str, ...]) -> None:
     shown = invoke(*words, "--help")
     assert shown.exit_code == 0
     after = shown.stdout.partition("Example")[2]
-    assert f"secure-fgl {' '.join(words)}".strip() in after
+    assert f"secure-fgl {' '.join(words)}".strip() in " ".join(after.split())
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+
+
+def test_completion_offers_the_verbs(tmp_path: Path) -> None:
+    asked = {
+        "_SECURE_FGL_COMPLETE": "complete_bash",
+        "COMP_WORDS": "secure-fgl r",
+        "COMP_CWORD": "1",
+    }
+    out = start([], tmp_path, **asked).communicate(timeout=60)[0]
+    assert {"run", "runs"} <= set(out.split()) and "plan" not in out.split()
 
 
 def test_version() -> None:

@@ -14,6 +14,7 @@ from secure_fgl.cli.audit import app as audit
 from secure_fgl.cli.charter import app as charter
 from secure_fgl.cli.check import check
 from secure_fgl.cli.conduct import conduct
+from secure_fgl.cli.doctor import doctor
 from secure_fgl.cli.evaluate import evaluate
 from secure_fgl.cli.init import init
 from secure_fgl.cli.list import catalogue
@@ -21,13 +22,13 @@ from secure_fgl.cli.model import app as model
 from secure_fgl.cli.plan import plan
 from secure_fgl.cli.predict import predict
 from secure_fgl.cli.run import run
+from secure_fgl.cli.runs import app as runs
 from secure_fgl.cli.schema import schema
 from secure_fgl.cli.site import app as site
 from secure_fgl.cli.status import status
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["--help", "-h"]},
@@ -65,6 +66,7 @@ app.command("approve", epilog=EXAMPLE["approve"])(approve)
 app.command("run", cls=Settable, epilog=EXAMPLE["run"])(run)
 app.command("check", cls=Settable, epilog=EXAMPLE["check"])(check)
 app.add_typer(audit, name="audit")
+app.add_typer(runs, name="runs")
 app.add_typer(model, name="model")
 app.add_typer(charter, name="charter")
 app.add_typer(site, name="site")
@@ -74,3 +76,4 @@ app.command("predict", epilog=EXAMPLE["predict"])(predict)
 app.command("evaluate", epilog=EXAMPLE["evaluate"])(evaluate)
 app.command("list", epilog=EXAMPLE["list"])(catalogue)
 app.command("schema", epilog=EXAMPLE["schema"])(schema)
+app.command("doctor", epilog=EXAMPLE["doctor"])(doctor)

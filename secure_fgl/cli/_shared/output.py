@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -93,14 +94,26 @@ def cell(text: str, style: str = "") -> Text:
 
 
 def print_pairs(
-    pairs: Iterable[tuple[str, str]], *, stderr: bool = False, wrap: bool = True
+    pairs: Iterable[tuple[str, str]],
+    *,
+    stderr: bool = False,
+    wrap: bool = True,
+    links: Sequence[str] = (),
 ) -> None:
-    """Print names and values in two columns; unwrapped, a path stays whole when it is copied."""
+    """Print names and values in two columns; unwrapped, a path stays whole when it is copied.
+
+    Args:
+        pairs: names and values.
+        stderr: where to.
+        wrap: whether long values are folded.
+        links: names, of pairs that are not wrapped, whose value is a file that a terminal can open.
+    """
     rows, out = list(pairs), console(stderr=stderr)
     if not wrap:
         width = max(len(name) for name, _ in rows) + 2
         for name, value in rows:
-            line = Text.assemble(cell(name.ljust(width), "bold"), cell(value))
+            style = f"link {Path(value).absolute().as_uri()}" if name in links else ""
+            line = Text.assemble(cell(name.ljust(width), "bold"), cell(value, style))
             out.print(line, soft_wrap=True)
         return
     table = Table.grid(padding=(0, 2))

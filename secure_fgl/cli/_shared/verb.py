@@ -61,6 +61,7 @@ EXAMPLE = {
         "secure-fgl model export runs/first --to model.npz",
         "secure-fgl model export runs/first --site north --to north.onnx",
     ),
+    "model forget": example("secure-fgl model forget runs/first"),
     "predict": example("secure-fgl predict runs/first --site pilot/data/north --out new.csv"),
     "evaluate": example("secure-fgl evaluate runs/first --site pilot/data/north"),
     "audit": example("secure-fgl audit verify runs/first"),
@@ -168,8 +169,13 @@ EXAMPLE = {
         "secure-fgl charter refuse charter.json --party /srv/party --reason 'two rounds too many'"
     ),
     "merge": example("secure-fgl charter merge north.json south.json --out charter.json"),
+    "runs": example("secure-fgl runs list"),
+    "runs list": example("secure-fgl runs list runs --format json"),
+    "runs compare": example("secure-fgl runs compare runs/first runs/second"),
+    "runs delete": example("secure-fgl runs delete runs/first"),
+    "doctor": example("secure-fgl doctor"),
     "list": example("secure-fgl list algorithms"),
-    "schema": example("secure-fgl schema config"),
+    "schema": example("secure-fgl schema policy > policy.schema.json"),
 }
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from audits.evidence.steps import NotChecked, Status
 from crypto.errors import CryptoError
@@ -111,7 +112,10 @@ class Line:
     error: Exception | None = None
 
 
-def look(name: str, check: Check, subject: Subject) -> Line:
+S = TypeVar("S")
+
+
+def look(name: str, check: Callable[[S], str], subject: S) -> Line:
     """Run one check; whatever it raises becomes its line."""
     try:
         return Line(name, Status.OK, check(subject))

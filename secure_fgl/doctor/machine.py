@@ -1,0 +1,187 @@
+"""The checks of this machine, in the order in which they are shown."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import secure_fgl
+from audits.evidence.steps import NotChecked
+from secure_fgl import _floors
+from secure_fgl.data import ROOT_VARIABLE
+from secure_fgl.doctor.installed import extra, extras, requirements
+from secure_fgl.errors import UsageError
+from secure_fgl.isolation.kernel import CannotIsolate, check_kernel
+from secure_fgl.run.cores import usable
+from secure_fgl.store import budgets, state_store
+from secure_fgl.transports.nvflare.checks.lines import Line, look
+
+__all__ = ["examine"]
+
+_LEAST_FREE = 1 << 30  # bytes; a run over some rounds, with what it captures, needs less
+_SKEW = 60.0  # seconds between this machine's clock and that of its disk
+_PYTHON = (3, 11)
+Check = Callable[[Path], str]
+
+
+def examine(folder: Path) -> Iterator[Line]:
+    """Yield the outcome of each check; nothing is changed, and nothing is sent.
+
+    Args:
+        folder: where runs are to be written.
+    """
+    checks: list[tuple[str, Check]] = [
+        ("versions", _versions),
+        ("packages", lambda _: requirements()),
+        *((f"extra {name}", partial(_extra, name)) for name in extras()),
+        ("floors", _our_code),
+        ("entropy", _entropy),
+        ("runs", _disk),
+        ("keys", lambda _: _private(state_store.default_folder(), state_store.VARIABLE)),
+        ("budgets", lambda _: _private(budgets.default_folder(), budgets.VARIABLE)),
+        ("clock", _clock),
+        ("data", _data),
+        ("isolation", _isolation),
+    ]
+    for name, check in checks:
+        yield look(name, check, folder)
+
+
+def _extra(name: str, _: Path) -> str:
+    return extra(name)
+
+
+def _versions(_: Path) -> str:
+    if sys.version_info < _PYTHON:
+        raise UsageError(
+            f"Python {platform.python_version()} is too old.", fix="take Python 3.11 or later"
+        )
+    return (
+        f"secure-fgl {secure_fgl.__version__}, Python {platform.python_version()}, "
+        f"{platform.system()} {platform.machine()}, cores: {usable()}"
+    )
+
+
+def _our_code(_: Path) -> str:
+    """The five floors are ours, complete, and as this process first found them."""
+    _floors.check()
+    return f"crypto, protocols, algorithms, audits and secure_fgl are ours: {_home()}"
+
+
+def _home() -> Path:
+    return Path(secure_fgl.__file__).resolve().parent.parent
+
+
+def _entropy(_: Path) -> str:
+    """The operating system gives random bytes without waiting."""
+    try:
+        first, second = (os.getrandom(32, os.GRND_NONBLOCK) for _ in range(2))
+    except BlockingIOError as error:
+        raise UsageError(
+            "The operating system has not gathered enough entropy yet.",
+            why="the machine has just started, or has no source of it",
+            fix="wait, or install an entropy daemon; no key is to be made before",
+        ) from error
+    except AttributeError:  # another system than Linux
+        first, second = os.urandom(32), os.urandom(32)
+    if first == second or not any(first):
+        raise UsageError(
+            "The operating system's random numbers repeat.",
+            why="its source is replaced or broken",
+            fix="make no key on this machine",
+        )
+    return "the operating system's source answers at once"
+
+
+def _nearest(folder: Path) -> Path:
+    """Return the folder, or the nearest one above it that is there."""
+    found = folder.absolute()
+    while not found.exists():
+        found = found.parent
+    return found
+
+
+def _disk(folder: Path) -> str:
+    place = _nearest(folder)
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        raise UsageError(f"{place} is no folder that can be written to.", fix="name another one")
+    free = shutil.disk_usage(place).free
+    if free < _LEAST_FREE:
+        raise UsageError(
+            f"Only {free >> 20} MiB are free at {place}.",
+            why="a ledger that cannot be written ends a run",
+            fix="make room, or write runs elsewhere with --out",
+        )
+    return f"{free >> 30} GiB free at {place}"
+
+
+def _private(folder: Path, variable: str) -> str:
+    """Keys and budgets lie where this user alone reads and writes."""
+    told = _disk(folder)
+    if not folder.exists():
+        return f"{folder} is made when it is first needed; {told}"
+    found = folder.stat()
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        raise UsageError(
+            f"{folder} can be read by other users of this machine.", fix=f"chmod 700 {folder}"
+        )
+    if found.st_uid != os.getuid():
+        raise UsageError(
+            f"{folder} belongs to another user.", fix=f"set {variable} to a folder of your own"
+        )
+    return f"{folder} is yours alone; {told}"
+
+
+def _clock(folder: Path) -> str:
+    """Captures, waivers and certificates end by the day, so the clock matters."""
+    now = time.time()
+    made = max(file.stat().st_mtime for file in Path(secure_fgl.__file__).parent.glob("*.py"))
+    told = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    if now < made - _SKEW:
+        raise UsageError(
+            f"The clock says {told}, which is before this program was installed.",
+            fix="set the clock; captures and waivers end by it",
+        )
+    try:
+        with tempfile.TemporaryFile(dir=_nearest(folder)) as file:
+            apart = abs(os.fstat(file.fileno()).st_mtime - time.time())
+    except OSError as error:
+        raise NotChecked(
+            f"{told}; the disk's clock could not be asked ({error.strerror})"
+        ) from error
+    if apart > _SKEW:
+        raise UsageError(
+            f"The clock of the disk and that of this machine are {apart:.0f} s apart.",
+            why="a network's disk has a clock of its own",
+            fix="set both clocks",
+        )
+    return told
+
+
+def _data(_: Path) -> str:
+    root = os.environ.get(ROOT_VARIABLE)
+    if not root:
+        raise NotChecked(f"{ROOT_VARIABLE} names no folder; generated data need none")
+    place = Path(root).expanduser()
+    if not place.is_dir() or not os.access(place, os.R_OK | os.X_OK):
+        raise UsageError(
+            f"{ROOT_VARIABLE} names {place}, which is no folder that can be read.",
+            fix=f"export {ROOT_VARIABLE}=FOLDER, or name it with --set data.root=FOLDER",
+        )
+    return f"{place}, {sum(entry.is_dir() for entry in os.scandir(place))} folders"
+
+
+def _isolation(_: Path) -> str:
+    try:
+        return f"the kernel holds answers in a process of their own (Landlock {check_kernel()})"
+    except CannotIsolate as error:
+        raise NotChecked(f"{error.what} Only sites that run apart need it") from error

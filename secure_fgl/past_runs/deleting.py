@@ -1,0 +1,118 @@
+"""Deleting a run of this machine: first the keys to what it kept, then its folder.
+
+Whatever a backup still holds of the folder's locked pieces can be opened by nobody once the keys
+are gone, unless the keys were copied, too. What a run spent of a privacy budget stays spent (O20).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from secure_fgl.errors import UsageError
+from secure_fgl.store.files import Folder, is_temporary, run_name
+from secure_fgl.store.finished_run import NOT_JUDGED, Run
+from secure_fgl.store.state_store import StateStores, default_folder
+
+__all__ = ["Deleted", "delete"]
+
+_OURS = {
+    "config.yaml", "policy.json", "plan.json", "roster.json", "result.json", "metrics.jsonl",
+    "attacks.json", "baseline.json", "waivers.json", "bundle.zip", "approvals.json",
+    "charter.json", "checkpoints.json", "ledger", "heads", "checkpoints", "private", "captured",
+    "models", "forgotten", "report", "profile", "budgets",
+}  # fmt: skip
+"""What a run folder holds; see `secure_fgl.store.run_folder`."""
+_KEYS = {"state": "", "captures": "captures", "models": "models"}
+"""Where the keys to each kind of locked piece lie, below the folder of all keys."""
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """What was deleted.
+
+    Attributes:
+        run: its name.
+        keys: of which kinds of pieces keys were destroyed: ``state``, ``captures``, ``models``.
+    """
+
+    run: str
+    keys: tuple[str, ...]
+
+
+def delete(path: str | Path, *, unfinished: bool = False) -> Deleted:
+    """Destroy the keys of a run of this machine that are here, then its folder.
+
+    Done again after it was interrupted, it goes on where it was.
+
+    Args:
+        path: the run folder.
+        unfinished: also a run without a result, which then cannot be resumed.
+
+    Raises:
+        UsageError: it is no run folder, or a party's; it holds what no run writes; the run is not
+            over; its keys belong to another folder; a process is at work on it; or something is
+            still there afterwards. But in the last case nothing was removed.
+        EvidenceError: the roster or the result cannot be read.
+        LedgerError: the key of its kept state could not be removed; its pieces and folder stay.
+    """
+    given = Path(path)
+    run = Run(given)
+    _check(run, given, unfinished=unfinished)
+    name, place = run_name(run.name), os.fsencode(given.resolve())
+    keys = {kind: Folder(default_folder() / sub) for kind, sub in _KEYS.items()}
+    there = [kind for kind, folder in keys.items() if folder.there(name)]
+    for kind in there:
+        # A roster names whichever run its writer likes: a folder from elsewhere removes no keys.
+        if keys[kind].read(f"{name}/folder") != place:
+            raise UsageError(
+                f"The keys to {kind} that are here are not known to belong to {given}.",
+                why="the folder was moved or copied, names a run of yours, or is of an older "
+                "program; nothing was removed",
+                fix=f"if they are to go, remove {keys[kind].path / name} by hand, and delete again",
+            )
+    StateStores(name, given).tidy()
+    for kind in there:
+        keys[kind].remove_tree(name)
+        if keys[kind].there(name):
+            raise UsageError(
+                f"The keys to {kind} could not be removed; the folder was left.",
+                why="they, or their folder, are not writable",
+                fix=f"look at {keys[kind].path / name}, and delete again",
+            )
+    whole = given.resolve()
+    Folder(whole.parent).remove_tree(whole.name)
+    if os.path.lexists(whole):
+        raise UsageError(
+            f"{given} could not be removed as a whole; the keys to what it kept are gone.",
+            why="it, or something in it, is not writable",
+            fix="make it writable, and remove it by hand",
+        )
+    return Deleted(name, tuple(there))
+
+
+def _check(run: Run, given: Path, *, unfinished: bool) -> None:
+    """Raise UsageError unless this is a folder that a run on this machine alone has made."""
+    if run.party is not None:
+        raise UsageError(
+            f"{given} is one party's side of a run between organisations.",
+            why="its ledger is evidence for the others",
+            fix="secure-fgl site forget PARTY destroys what it kept, under its signature",
+        )
+    if given.is_symlink():
+        raise UsageError(f"{given} is a link.", fix="name the folder itself")
+    found = [entry.name for entry in os.scandir(given)]
+    if strangers := sorted(n for n in found if n not in _OURS and not is_temporary(n)):
+        raise UsageError(
+            f"{given} holds something that no run writes: {strangers[0]}.",
+            why="it may be yours",
+            fix="move it elsewhere, and delete again",
+        )
+    over = run.result.get("verdict", NOT_JUDGED) != NOT_JUDGED
+    if not over and not unfinished:
+        raise UsageError(
+            f"The run in {given} has no result: it goes on, or was killed.",
+            why="once its keys are gone nobody can resume it",
+            fix="resume it, or delete it with --unfinished",
+        )
