@@ -22,11 +22,12 @@ def schema(
     from secure_fgl.cli._shared.inputs import choose
     from secure_fgl.cli._shared.output import print_json
 
-    print_json(_model(choose("schema", subject, SUBJECTS)).model_json_schema())
+    print_json(model(choose("schema", subject, SUBJECTS)).model_json_schema())
     return 0
 
 
-def _model(subject: str) -> type[BaseModel]:
+def model(subject: str) -> type[BaseModel]:
+    """Return the class whose schema describes a kind of file, one of `SUBJECTS`."""
     if subject == "policy":
         from protocols.policy.policy import PrivacyPolicy
 
