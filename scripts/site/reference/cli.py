@@ -14,7 +14,8 @@ from secure_fgl.cli._shared.app import app
 
 HEAD = """# Command line
 
-Every command takes `--verbose` (tracebacks, which may quote data), `--no-color` and `--help`. Data go to stdout, words about them to stderr. [Exit codes](exit-codes.md) have one meaning for all commands.
+Every command takes `--verbose` (tracebacks, which may quote data), `--no-color` and `--help`. Data
+go to stdout, words about them to stderr. [Exit codes](exit-codes.md) mean the same everywhere.
 """
 
 _COMMON = {"--verbose", "--no-color", "--help"}

@@ -1,4 +1,4 @@
-"""Exit codes, attacks, disclosures and the catalogue, from the lists that the program itself reads."""
+"""Exit codes, attacks, disclosures and the catalogue, from the lists that the program reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def exit_codes() -> str:
         (f"`{page.word}`", page.title, *(text for _, text in page.sections[:2])) for page in found
     ]
     rest = [f"{head}: {text}\n" for head, text in found[0].sections[2:]]
-    head = "# Exit codes\n\nOne meaning for all commands. On the terminal: `secure-fgl audit explain exit codes`.\n"
+    head = "# Exit codes\n\nOn the terminal: `secure-fgl audit explain exit codes`.\n"
     return "\n".join([head, table(("code", "name", "what it means", "what to do"), rows), *rest])
 
 
@@ -33,8 +33,8 @@ def attacks() -> str:
     """Return the page of attacks."""
     parts = [
         "# Attacks\n",
-        "`secure-fgl audit attack RUN` runs all that apply to a run; `secure-fgl audit explain A05` "
-        "prints one of these texts. What was measured: [leakage](../results/leakage.md).\n",
+        "`secure-fgl audit attack RUN` runs all that apply to a run; `secure-fgl audit explain "
+        "A05` prints one of these texts. What was measured: [leakage](../results/leakage.md).\n",
     ]
     for page in pages("attack"):
         parts.append(f"## {page.word}\n\n**{cell(page.title)}**\n")
