@@ -30,7 +30,7 @@ test test-long fuzz mutants: export OMP_NUM_THREADS := 1
 lint test test-long: export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint types rules test test-long fuzz mutants bench clean
+.PHONY: help setup demo docs lint types rules test test-long fuzz mutants bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -51,6 +51,10 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: setup ## five synthetic banks train together under homomorphic encryption
 	$(BIN)/secure-fgl run examples/banks.yaml
+
+docs: setup ## the documentation as a site, with strict links, in build/site
+	$(PIP) install --no-compile -c constraints.txt -e '.[docs]'
+	$(BIN)/python -m mkdocs build --strict --clean
 
 # mypy takes one core half a minute; the rest goes on beside it.
 lint: setup ## style, types, which floor may import what, and that all tests can be imported

@@ -28,11 +28,12 @@ def schema(
     from secure_fgl.cli._shared.output import print_json
     from secure_fgl.schemas import json_schema
 
-    print_json(json_schema(_model(choose("schema", subject, SUBJECTS))))
+    print_json(json_schema(model(choose("schema", subject, SUBJECTS))))
     return 0
 
 
-def _model(subject: str) -> type[BaseModel]:
+def model(subject: str) -> type[BaseModel]:
+    """Return the class whose schema describes a kind of file, one of `SUBJECTS`."""
     if subject == "policy":
         from protocols.policy.policy import PrivacyPolicy
 
