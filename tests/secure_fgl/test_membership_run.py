@@ -28,12 +28,12 @@ BANKS = {
     "options": {"customers": 40, "transactions": 60},
     "partition": {"name": "iid_nodes", "clients": CLIENTS},
 }
-SAGE = {"name": "graph_sage", "hidden": 32, "dropout": 0.0, "weight_decay": 0.0}
+SAGE = {"name": "graph_sage", "hidden": 16, "dropout": 0.0, "weight_decay": 0.0}
 
 
 def play(folder: Path, name: str, policy: str, **facts: Any) -> Run:
     document = {
-        "algorithm": {"name": name, "rounds": 1, "epochs": 30},
+        "algorithm": {"name": name, "rounds": 1, "epochs": 20},
         "model": SAGE,
         "data": BANKS,
         "evaluation": {"references": []},
