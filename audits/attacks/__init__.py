@@ -13,10 +13,12 @@ import hashlib
 import pkgutil
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 
+from audits.attacks._models.released import Candidates, Released
 from audits.attacks._shared import payloads
 from audits.attacks._shared.answers import Answer, Answers
 from audits.attacks._shared.compared import Compared, Matrix
@@ -54,6 +56,7 @@ __all__ = [
     "AttackReport",
     "AttackRow",
     "Bags",
+    "Candidates",
     "Claim",
     "Compared",
     "Exposure",
@@ -65,6 +68,7 @@ __all__ = [
     "Mixtures",
     "NotApplicable",
     "NotTested",
+    "Released",
     "Replica",
     "RowSystem",
     "RowsTold",
@@ -152,8 +156,9 @@ def attack(
         earlier: what was found before. Where it is about the same ledgers and code, its rows stay
             for attacks that are not asked for now, or that can no longer be run: no verdict goes
             away because less is looked at.
-        time_budget: seconds after which no further attack begins; what was not begun is
-            NOT_TESTED and listed. None: no limit. A report cut short depends on the machine.
+        time_budget: seconds after which no further attack begins, and one that trains models
+            ends; what was not done is NOT_TESTED and listed. None: no limit. A report cut short
+            depends on the machine.
         clock: tells seconds.
 
     Returns:
@@ -166,6 +171,8 @@ def attack(
     wanted = chosen(ids)
     case, heads = material.case, heads_digest(material.case.ledger_index)
     until = None if time_budget is None else clock() + time_budget
+    if until is not None:
+        material = replace(material, late=lambda: clock() >= until)
     rows: list[AttackRow] = []
     claims: list[Claim] = []
     before = earlier if earlier is not None and _same(earlier, case, heads) else None

@@ -25,6 +25,7 @@ _TOPICS = {
     "A06": "it can be told which records are in a mixture",
     "A09": "one client can be singled out by adding and subtracting totals",
     "A10": "the noise delivers the privacy that is claimed for it",
+    "A12": "it can be told which records were used for training",
     "A13": "it can be told which clients hold like data, which holds which, or what was compared",
     "A14": "gradients for a client's generator name the records that they were held against",
     "A15": "rows of neighbours' features can be solved for single nodes",
@@ -53,6 +54,7 @@ _ESTIMATES = {
     "among as many guesses. Two rows are facts: 1 if a mixture holds fewer records than the policy "
     "asks for, or two differ by fewer; and the share of mixtures of which the counts of classes "
     "follow exactly from the mixed labels.",
+    "A12": "As A05, of a model: its sureness of the true answer, or LiRA's. Prior: no such model.",
     "A13": "Share right: of two other clients, how often the one with data more like a client's is "
     "named; 0.5 is a coin. Share of clients: to how many of K their own data is given by who has "
     "the data of all; 1/K is a guess. Prior: who knows roughly how many records each has. Share of "
@@ -339,6 +341,7 @@ _FOUND: dict[str, Callable[[AttackRow], str]] = {
     "A06": _inside,
     "A09": _structure,
     "A10": _noise,
+    "A12": _members,
     "A13": _likeness,
     "A14": _named_rows,
     "A15": _solved,

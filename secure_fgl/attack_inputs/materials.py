@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from audits.attacks import Material, Replica
+from audits.attacks import Material, Released, Replica
 from audits.evidence.steps import Case
 from protocols.errors import EvidenceError, LedgerError, OtherEvidence, OtherVersion, SecureFglError
+from secure_fgl.attack_inputs.again.released import released_models
 from secure_fgl.attack_inputs.model_layout import layers_of
 from secure_fgl.attack_inputs.replayed import WEIGHED, ReplayedRun
 from secure_fgl.attack_inputs.replica import has_replica, replica_of
@@ -59,6 +60,7 @@ def material(
     simulated = case.roster_file.simulated
     if case.policy.capture is None:
         return _uncaptured(run, case, data, plugins)
+    replay: ReplayedRun | None = None
     try:
         with one_thread_and_deterministic():
             replay = ReplayedRun.of(run, case, data, plugins)
@@ -68,6 +70,7 @@ def material(
             tagged = tuple(replay.tagged())
             compared = replay.compared()
             answers, rows = replay.answers(), replay.rows()
+            released = _released(run, replay)
     except OtherVersion as error:
         raise OtherEvidence("captured", *error.facts) from error
     except LedgerError as error:  # a piece is spoilt: nobody may switch attacks off that way
@@ -78,7 +81,15 @@ def material(
         if (data is not None or plugins) and not isinstance(error, NeedsPlugin):
             raise
         why = error.what
-        return Material(case=case, unasked=why, missing=why, unread=True, simulated=simulated)
+        return Material(
+            case=case,
+            unasked=why,
+            released=None if replay is None else _released(run, replay),
+            unreleased="" if replay is not None else why,
+            missing=why,
+            unread=True,
+            simulated=simulated,
+        )
     missing, unread = "", False
     if not found:
         unread = weighs(case)
@@ -96,6 +107,7 @@ def material(
         rows=rows,
         replica=replica,
         unasked=unasked,
+        released=released,
         missing=missing,
         unread=unread,
         simulated=simulated,
@@ -103,7 +115,7 @@ def material(
 
 
 def _uncaptured(run: Run, case: Case, data: Path | None, plugins: Sequence[Given]) -> Material:
-    """Return what there is of a run that captured nothing: its clients, asked again.
+    """Return what there is of a run that captured nothing: its models, and its clients once more.
 
     And their answers to each other's generators and what rows tell, where a run has these.
 
@@ -117,18 +129,27 @@ def _uncaptured(run: Run, case: Case, data: Path | None, plugins: Sequence[Given
         unread=says_updates(case),
         simulated=case.roster_file.simulated,
     )
-    if not has_replica(case):
-        return found
     try:
         with one_thread_and_deterministic():
             replay = ReplayedRun.of(run, case, data, plugins)
+            released = _released(run, replay)
+            if not has_replica(case):
+                return replace(found, released=released)
             answers, rows = replay.answers(), replay.rows()
     except SecureFglError as error:
         if (data is not None or plugins) and not isinstance(error, NeedsPlugin):
             raise
-        return replace(found, unasked=error.what)
+        unasked = error.what if has_replica(case) else _NO_NODES
+        return replace(found, unasked=unasked, unreleased=error.what)
     replica, unasked = _asked(replay)
-    return replace(found, replica=replica, unasked=unasked, answers=answers, rows=rows)
+    return replace(
+        found, replica=replica, unasked=unasked, released=released, answers=answers, rows=rows
+    )
+
+
+def _released(run: Run, replay: ReplayedRun) -> Released:
+    """Return the models that the run handed out."""
+    return released_models(run, replay.case, replay.config, replay.task, replay.sites)
 
 
 def _asked(replay: ReplayedRun) -> tuple[Replica | None, str]:

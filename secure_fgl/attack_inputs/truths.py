@@ -12,7 +12,7 @@ from algorithms.tasks import DataSpec
 from algorithms.tasks.site import Site
 from audits.attacks import Truth
 
-__all__ = ["items_of", "labels_of", "truth_of"]
+__all__ = ["items_of", "labels_of", "rows_of", "truth_of"]
 
 
 def truth_of(site: Site, spec: DataSpec, hops: int) -> Truth:
@@ -59,7 +59,7 @@ def _of_nodes(site: Site, spec: DataSpec, hops: int) -> Truth:
     reached = train | data.common.numpy()  # what all were given is nobody's secret
     for _ in range(hops):
         reached = reached | (links @ reached.astype(np.int64) > 0)
-    members, outsiders = _rows(data.x, train), _rows(data.x, ~reached)
+    members, outsiders = rows_of(data.x, train), rows_of(data.x, ~reached)
     # Equal features cannot be told apart by anybody: such rows are on neither side.
     known = {row.tobytes() for row in members}
     kept = np.asarray([row.tobytes() not in known for row in outsiders], dtype=bool)
@@ -67,7 +67,7 @@ def _of_nodes(site: Site, spec: DataSpec, hops: int) -> Truth:
     return Truth(labels=labels, members=members, outsiders=outsiders[kept])
 
 
-def _rows(x: Any, wanted: Any) -> Any:
+def rows_of(x: Any, wanted: Any) -> Any:
     """Return the chosen rows of dense or sparse features, dense."""
     if isinstance(x, Sparse):
         parts = (x.matrix.values(), x.matrix.col_indices(), x.matrix.crow_indices())

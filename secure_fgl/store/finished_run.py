@@ -146,7 +146,7 @@ class Run(Results):
         from secure_fgl.store.sides.release import check_released
 
         check_released(self)
-        name, checkpoint = self._checkpoint()
+        name, checkpoint = self.checkpoint()
         if site is None:
             models = self.client_models
             found = trained_model.shared(
@@ -163,9 +163,9 @@ class Run(Results):
     def _opened(self, site: str, *, folder: bool) -> Opened:
         from secure_fgl.store import site_models
 
-        return site_models.of_site(self.client_models, site, self._checkpoint()[1], folder=folder)
+        return site_models.of_site(self.client_models, site, self.checkpoint()[1], folder=folder)
 
-    def _checkpoint(self) -> tuple[str, bytes]:
+    def checkpoint(self) -> tuple[str, bytes]:
         """Return name and bytes of the shared model's file, empty if there is none."""
         name = "best" if self.folder.holds("checkpoints/best.npz") else "final"
         return name, self.folder.read(f"checkpoints/{name}.npz")

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from audits.attacks._models.released import Released
 from audits.attacks._shared.answers import Answers
 from audits.attacks._shared.compared import Compared
 from audits.attacks._shared.row_systems import RowsTold
@@ -265,6 +266,9 @@ class Material:
             can compute them. It needs no capture.
         replica: the clients once more, for models that nobody gave them; needs no capture.
         unasked: why there are none; empty if there are.
+        released: models that were handed out; None if none could be looked at. Needs no capture.
+        unreleased: why; empty if there are some.
+        late: tells whether the time for the attacks is used up, for those that take long.
         missing: why there are none; empty if there are.
         unread: updates left, and none of them could be looked at.
         simulated: whether all roles ran in one process.
@@ -281,6 +285,9 @@ class Material:
     rows: RowsTold | None = None
     replica: Replica | None = None
     unasked: str = ""
+    released: Released | None = None
+    unreleased: str = ""
+    late: Callable[[], bool] = lambda: False
     missing: str = ""
     unread: bool = False
     simulated: bool = False

@@ -61,7 +61,6 @@ _WHY = {
     "P09": "only means over cells of users are opened; no attack on them is written yet",
     "P17": "no attack is written for it; the inventory lists every field",
     "P18": "no attack is written for it; the inventory lists every field",
-    "P19": "no attack on the released model is written yet",
     "P20": "no attack is written for it; refusals say one code of a closed list",
     "P21": "no attack on rows is written yet",
 }
