@@ -19,6 +19,7 @@ from protocols.errors import EvidenceError, LedgerError, OtherEvidence, OtherVer
 from secure_fgl.attack_inputs.model_layout import layers_of
 from secure_fgl.attack_inputs.replayed import WEIGHED, ReplayedRun
 from secure_fgl.attack_inputs.replica import has_replica, replica_of
+from secure_fgl.attack_inputs.truths import tested_of
 from secure_fgl.attack_inputs.updates import says_updates, weighs
 from secure_fgl.attack_inputs.verified_run import NeedsPlugin, verified
 from secure_fgl.errors import UsageError
@@ -68,6 +69,7 @@ def material(
             tagged = tuple(replay.tagged())
             compared = replay.compared()
             answers, rows = replay.answers(), replay.rows()
+            tested = _tested(replay)
     except OtherVersion as error:
         raise OtherEvidence("captured", *error.facts) from error
     except LedgerError as error:  # a piece is spoilt: nobody may switch attacks off that way
@@ -95,6 +97,7 @@ def material(
         answers=answers,
         rows=rows,
         replica=replica,
+        tested=tested,
         unasked=unasked,
         missing=missing,
         unread=unread,
@@ -105,7 +108,8 @@ def material(
 def _uncaptured(run: Run, case: Case, data: Path | None, plugins: Sequence[Given]) -> Material:
     """Return what there is of a run that captured nothing: its clients, asked again.
 
-    And their answers to each other's generators and what rows tell, where a run has these.
+    And how many test records they have, and their answers to each other's generators and what rows
+    tell, where a run has these.
 
     Raises:
         SecureFglError: `data` names data that are not the run's.
@@ -117,11 +121,12 @@ def _uncaptured(run: Run, case: Case, data: Path | None, plugins: Sequence[Given
         unread=says_updates(case),
         simulated=case.roster_file.simulated,
     )
-    if not has_replica(case):
-        return found
     try:
         with one_thread_and_deterministic():
             replay = ReplayedRun.of(run, case, data, plugins)
+            found = replace(found, tested=_tested(replay))
+            if not has_replica(case):
+                return found
             answers, rows = replay.answers(), replay.rows()
     except SecureFglError as error:
         if (data is not None or plugins) and not isinstance(error, NeedsPlugin):
@@ -129,6 +134,11 @@ def _uncaptured(run: Run, case: Case, data: Path | None, plugins: Sequence[Given
         return replace(found, unasked=error.what)
     replica, unasked = _asked(replay)
     return replace(found, replica=replica, unasked=unasked, answers=answers, rows=rows)
+
+
+def _tested(replay: ReplayedRun) -> dict[str, int]:
+    """Return client -> its number of test records."""
+    return {client: tested_of(site) for client, site in replay.sites.items()}
 
 
 def _asked(replay: ReplayedRun) -> tuple[Replica | None, str]:

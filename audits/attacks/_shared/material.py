@@ -8,7 +8,7 @@ lies; what leaves it are figures. Nothing here prints itself: all of it is priva
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -264,6 +264,8 @@ class Material:
         rows: what receivers are told of rows, computed again; None if no rows are told, or nobody
             can compute them. It needs no capture.
         replica: the clients once more, for models that nobody gave them; needs no capture.
+        tested: client -> its number of test records; empty if nobody can count them. It needs no
+            capture.
         unasked: why there are none; empty if there are.
         missing: why there are none; empty if there are.
         unread: updates left, and none of them could be looked at.
@@ -280,6 +282,7 @@ class Material:
     answers: Answers | None = None
     rows: RowsTold | None = None
     replica: Replica | None = None
+    tested: Mapping[str, int] = field(default_factory=dict)
     unasked: str = ""
     missing: str = ""
     unread: bool = False
