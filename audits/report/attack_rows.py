@@ -38,6 +38,7 @@ SEVERITY: dict[str, Severity] = {
     "A08": "medium",
     "A10": "critical",
     "A11": "critical",
+    "A16": "medium",
 }
 """Of an attack that succeeds: labels, links and properties are medium, a falsified claim is
 critical; what is not listed (members, interactions, single clients) is high. A row on labels alone,

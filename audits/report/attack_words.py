@@ -29,6 +29,7 @@ _TOPICS = {
     "A13": "it can be told which clients hold like data, which holds which, or what was compared",
     "A14": "gradients for a client's generator name the records that they were held against",
     "A15": "rows of neighbours' features can be solved for single nodes",
+    "A16": "counts, scores or sizes of messages say something of one client",
     "A20": "a model that the aggregator crafted brings single records back",
 }
 _ESTIMATES = {
@@ -75,6 +76,8 @@ _FACTS = {
     "(every client with a double) and prior should be 0. The number of clients concerned stands in "
     "the reason. The row on all rounds is a warning level: it takes for granted that updates "
     "hardly change.",
+    "A16": "Facts: 1 if nine tenths of what sets a client's number apart follow from totals, or if "
+    "sizes of its messages stand out; else 0. Raw and null are as for A09.",
     "A10": "No intervals. Prior is the claimed epsilon. Protected (Left) is the epsilon that was "
     "proved, a lower bound. Raw is what was proved of noise made ten times too small as a test; it "
     "has to break the claim. Null has the record in neither run and has to prove nothing. A bound "
@@ -271,8 +274,8 @@ def _noise(row: AttackRow) -> str:
 def _other(row: AttackRow) -> str:
     seen, without = _figures(row)
     return (
-        f"'{row.question}' Yes, from {named(row.payload)}: the score is {seen}, against {without} "
-        "without them"
+        f"The answer to '{row.question}' is yes, from {named(row.payload)}: the score is {seen}, "
+        f"against {without} without them"
     )
 
 

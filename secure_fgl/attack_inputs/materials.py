@@ -20,6 +20,7 @@ from secure_fgl.attack_inputs.again.released import released_models
 from secure_fgl.attack_inputs.model_layout import layers_of
 from secure_fgl.attack_inputs.replayed import WEIGHED, ReplayedRun
 from secure_fgl.attack_inputs.replica import has_replica, replica_of
+from secure_fgl.attack_inputs.truths import tested_of
 from secure_fgl.attack_inputs.updates import says_updates, weighs
 from secure_fgl.attack_inputs.verified_run import NeedsPlugin, verified
 from secure_fgl.errors import UsageError
@@ -71,6 +72,7 @@ def material(
             compared = replay.compared()
             answers, rows = replay.answers(), replay.rows()
             released = _released(run, replay)
+            tested = _tested(replay)
     except OtherVersion as error:
         raise OtherEvidence("captured", *error.facts) from error
     except LedgerError as error:  # a piece is spoilt: nobody may switch attacks off that way
@@ -106,6 +108,7 @@ def material(
         answers=answers,
         rows=rows,
         replica=replica,
+        tested=tested,
         unasked=unasked,
         released=released,
         missing=missing,
@@ -117,7 +120,8 @@ def material(
 def _uncaptured(run: Run, case: Case, data: Path | None, plugins: Sequence[Given]) -> Material:
     """Return what there is of a run that captured nothing: its models, and its clients once more.
 
-    And their answers to each other's generators and what rows tell, where a run has these.
+    And how many test records they have, and their answers to each other's generators and what rows
+    tell, where a run has these.
 
     Raises:
         SecureFglError: `data` names data that are not the run's.
@@ -133,8 +137,9 @@ def _uncaptured(run: Run, case: Case, data: Path | None, plugins: Sequence[Given
         with one_thread_and_deterministic():
             replay = ReplayedRun.of(run, case, data, plugins)
             released = _released(run, replay)
+            whole = replace(found, released=released, tested=_tested(replay))
             if not has_replica(case):
-                return replace(found, released=released)
+                return whole
             answers, rows = replay.answers(), replay.rows()
     except SecureFglError as error:
         if (data is not None or plugins) and not isinstance(error, NeedsPlugin):
@@ -142,14 +147,17 @@ def _uncaptured(run: Run, case: Case, data: Path | None, plugins: Sequence[Given
         unasked = error.what if has_replica(case) else _NO_NODES
         return replace(found, unasked=unasked, unreleased=error.what)
     replica, unasked = _asked(replay)
-    return replace(
-        found, replica=replica, unasked=unasked, released=released, answers=answers, rows=rows
-    )
+    return replace(whole, replica=replica, unasked=unasked, answers=answers, rows=rows)
 
 
 def _released(run: Run, replay: ReplayedRun) -> Released:
     """Return the models that the run handed out."""
     return released_models(run, replay.case, replay.config, replay.task, replay.sites)
+
+
+def _tested(replay: ReplayedRun) -> dict[str, int]:
+    """Return client -> its number of test records."""
+    return {client: tested_of(site) for client, site in replay.sites.items()}
 
 
 def _asked(replay: ReplayedRun) -> tuple[Replica | None, str]:

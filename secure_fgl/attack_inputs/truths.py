@@ -12,7 +12,7 @@ from algorithms.tasks import DataSpec
 from algorithms.tasks.site import Site
 from audits.attacks import Truth
 
-__all__ = ["items_of", "labels_of", "rows_of", "truth_of"]
+__all__ = ["items_of", "labels_of", "rows_of", "tested_of", "truth_of"]
 
 
 def truth_of(site: Site, spec: DataSpec, hops: int) -> Truth:
@@ -42,6 +42,12 @@ def items_of(site: Site, spec: DataSpec) -> Any:
         return None
     data: Any = site.data
     return np.asarray(data.items)[np.unique(data.item[data.train].numpy())].astype(np.int64)
+
+
+def tested_of(site: Site) -> int:
+    """Return how many test records a client has."""
+    data: Any = site.data
+    return int(np.count_nonzero(np.asarray(data.test)))
 
 
 def _counted(labels: Any, classes: int) -> Any:

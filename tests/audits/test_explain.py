@@ -24,7 +24,7 @@ from protocols.wire.control import REFUSALS
 from protocols.wire.roles import Role
 from secure_fgl import errors
 
-ATTACKS = [*(f"A{n:02d}" for n in range(1, 16)), "A20"]
+ATTACKS = [*(f"A{n:02d}" for n in range(1, 17)), "A20"]
 PAYLOADS = [f"P{n:02d}" for n in range(1, 22)]
 EVERYTHING = [page for word in words() for page in find(word)]
 
@@ -188,7 +188,7 @@ def test_every_refusal_code_is_named():
         ("not applicable", ["NOT_APPLICABLE"]),
         ("ERROR_A05", ["ERROR", "A05"]),
         ("label_count", ["A04"]),
-        ("A16", []),
+        ("A17", []),
         ("", []),
     ],
 )

@@ -8,16 +8,20 @@ after the columns of colluders, who know their own values, are struck out.
 Everything is counted modulo a prime that is drawn from the run's chance, so that no cohorts can be
 laid out beforehand to fool it: a minor that this prime happens to divide has a probability below
 10^-5 for 1,000 clients. No floating point, hence no tolerance.
+
+How much totals tell of a client that they do not isolate is another question, with floating point:
+:func:`told_shares`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Isolation", "draw_prime", "isolable"]
+__all__ = ["Isolation", "Told", "draw_prime", "isolable", "told_shares"]
 
 Rows = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
@@ -177,3 +181,70 @@ def _inverse(values: Numbers, prime: int) -> Numbers:
         power = power * power % prime
         exponent >>= 1
     return found
+
+
+@dataclass(frozen=True)
+class Told:
+    """How much of single clients' numbers totals tell.
+
+    Attributes:
+        shares: (n,), per client, of what sets its number apart; 0 nothing, 1 all of it.
+        complete: every set of colluders was considered; if not, the true shares may be larger.
+    """
+
+    shares: npt.NDArray[np.float64]
+    complete: bool
+
+
+def told_shares(totals: npt.ArrayLike, colluders: int, noise: npt.ArrayLike = 0.0) -> Told:
+    """Return which share of the variance of each client's number totals explain, (n,).
+
+    Clients' numbers are taken for independent and spread alike, and what is known of them are
+    weighted sums: the best linear guess of one then leaves 1 minus this share of its variance (the
+    client's leverage in the matrix of weights). A total over K clients by itself tells 1 / K.
+    Colluders' columns are struck out; the more of them, the more is told, so sets of as many as may
+    be are tried, of clients that stand in all totals alike only their number.
+
+    Args:
+        totals: (r, n), what each client weighs in each total.
+        colluders: clients that may pool their own numbers; nobody is its own colluder.
+        noise: (r,), variance of what is added to each total, clients' own being 1.
+    """
+    rows = np.asarray(totals, dtype=np.float64)
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    scale = np.where(largest > 0.0, largest, 1.0)
+    added = np.broadcast_to(noise, (len(rows),)) / scale[:, 0] ** 2
+    classes, place, sizes = np.unique(rows / scale, axis=1, return_inverse=True, return_counts=True)
+    most = int(np.clip(_WORK * 10 // (len(rows) ** 2 * sizes.size + 1), 50, 5_000))
+    struck = _spread(sizes, min(colluders, rows.shape[1] - 1))
+    best, tried = np.zeros(sizes.size), 0
+    for gone in struck:
+        tried += 1
+        rest = sizes - gone
+        gram = (classes * rest) @ classes.T + np.diag(added)
+        inverse = np.linalg.pinv(gram, rcond=1e-12, hermitian=True)
+        shares = np.einsum("rj,rs,sj->j", classes, inverse, classes)
+        best = np.where(rest > 0, np.maximum(best, shares), best)
+        if tried == most:
+            break
+    complete = tried < most or next(struck, None) is None
+    return Told(np.clip(best, 0.0, 1.0)[np.ravel(place)], complete)
+
+
+def _spread(sizes: Numbers, count: int) -> Iterator[Numbers]:
+    """Yield every way to take so many clients out of classes of these sizes, (k,) each."""
+    above = np.append(np.cumsum(sizes[::-1])[::-1], 0)  # clients from a class on
+    waiting: list[tuple[int, int, tuple[tuple[int, int], ...]]] = [(0, count, ())]
+    while waiting:
+        start, left, chosen = waiting.pop()
+        if not left:
+            gone = np.zeros_like(sizes)
+            for place, taken in chosen:
+                gone[place] = taken
+            yield gone
+        elif above[start] >= left:
+            waiting += [
+                (place + 1, left - taken, (*chosen, (place, taken)))
+                for place in range(sizes.size - 1, start - 1, -1)
+                for taken in range(1, min(int(sizes[place]), left) + 1)
+            ]

@@ -1,9 +1,11 @@
-"""What the aggregator learnt of a run: every sum that was opened, and who is in it."""
+"""What the aggregator learnt of a run: sums that were opened, who is in them, sizes of messages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from audits.attacks._shared.payloads import payload_of
 from audits.evidence.asked import Asked
@@ -12,10 +14,15 @@ from audits.evidence.steps import Case
 from audits.report.words import in_clear
 from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import Item, MessagePlan
-from protocols.plan.steps import Step
+from protocols.plan.steps import Service, Step
 from protocols.wire.roles import Role
 
-__all__ = ["Opened", "opened_sums"]
+__all__ = ["Opened", "Sizes", "opened_sums", "rare_sizes", "sent_sizes"]
+
+K = TypeVar("K", bound=Hashable)
+
+Sizes = dict[str, tuple[int, ...]]
+"""Client -> the sizes of what it sent under one item in one Ask, less the length of its name."""
 
 
 @dataclass(frozen=True)
@@ -78,3 +85,28 @@ def _sums(case: Case, item: Item, round: int, clients: frozenset[str]) -> Iterat
         payload = "P05"  # a sum of counts is a sum
     for message in item.messages:
         yield Opened(payload, message, round, clients)
+
+
+def sent_sizes(case: Case) -> dict[tuple[int, str, int], Sizes]:
+    """Return (number of the Ask, item, attempt) -> sizes of what clients sent, by their ledgers.
+
+    A header holds its sender's name, so its length is taken off. Refusals are left out: they are
+    rare, and tell of a fault.
+    """
+    roles = {party["name"]: party["role"] for party in case.roster.document()}
+    found: dict[tuple[int, str, int], dict[str, list[int]]]
+    found = defaultdict(lambda: defaultdict(list))
+    for sent in case.ledger_index.releases():
+        if roles.get(sent.party) == Role.CLIENT and sent.part is not Service.REFUSAL:
+            size = int(sent.facts["bytes"]) - len(sent.party.encode())
+            found[sent.exchange, sent.item, sent.facts["attempt"]][sent.party].append(size)
+    return {
+        key: {name: tuple(sorted(those)) for name, those in sizes.items()}
+        for key, sizes in found.items()
+    }
+
+
+def rare_sizes(sizes: Mapping[K, tuple[int, ...]], smallest: int) -> list[K]:
+    """Return whose sizes fewer share than may be in a cohort; of fewer clients, than these."""
+    often, fewest = Counter(sizes.values()), min(smallest, len(sizes))
+    return [name for name, those in sizes.items() if often[those] < fewest]

@@ -8,7 +8,7 @@ lies; what leaves it are figures. Nothing here prints itself: all of it is priva
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -265,6 +265,8 @@ class Material:
         rows: what receivers are told of rows, computed again; None if no rows are told, or nobody
             can compute them. It needs no capture.
         replica: the clients once more, for models that nobody gave them; needs no capture.
+        tested: client -> its number of test records; empty if nobody can count them. It needs no
+            capture.
         unasked: why there are none; empty if there are.
         released: models that were handed out; None if none could be looked at. Needs no capture.
         unreleased: why; empty if there are some.
@@ -284,6 +286,7 @@ class Material:
     answers: Answers | None = None
     rows: RowsTold | None = None
     replica: Replica | None = None
+    tested: Mapping[str, int] = field(default_factory=dict)
     unasked: str = ""
     released: Released | None = None
     unreleased: str = ""

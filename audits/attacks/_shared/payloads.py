@@ -59,7 +59,7 @@ _WHY = {
     "P03": "a share under its masks is uniform; no attack is tried on it by itself, the sum is",
     "P04": "no attack is tried on the encryption itself; the inventory lists its fields and sizes",
     "P09": "only means over cells of users are opened; no attack on them is written yet",
-    "P17": "no attack is written for it; the inventory lists every field",
+    "P17": "no attack looked at it; the inventory lists every field",
     "P18": "no attack is written for it; the inventory lists every field",
     "P20": "no attack is written for it; refusals say one code of a closed list",
     "P21": "no attack on rows is written yet",
