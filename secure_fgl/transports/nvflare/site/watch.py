@@ -32,7 +32,8 @@ class Watch:
     Args:
         pid: of the process.
         seconds: of silence that are a hang.
-        worked: returns the processor time of a process and of all that it started.
+        worked: returns the processor time of a process and of all that it started, None where that
+            is not to be seen; then nothing counts as a hang.
         now: tells the time, in seconds.
     """
 
@@ -41,7 +42,7 @@ class Watch:
         pid: int,
         *,
         seconds: float = HUNG_SECONDS,
-        worked: Callable[[int], float] | None = None,
+        worked: Callable[[int], float | None] | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pid, self._seconds, self._now = pid, seconds, now
@@ -59,14 +60,19 @@ class Watch:
         self._looked = now
         if self._silent < min(_LOOK_SECONDS, self._seconds):
             return False
-        used = self._worked(self._pid)
-        if not 0.0 <= used - self._used < _LEAST_SECONDS:  # less: one that it started is gone
+        used, before = self._worked(self._pid), self._used
+        seen = used is not None and before is not None
+        if not seen or not 0.0 <= used - before < _LEAST_SECONDS:  # less: one of them is gone
             self._used, self._silent = used, 0.0
         return self._silent >= self._seconds
 
 
-def processor_seconds(pid: int) -> float:
-    """Return the processor time of a process and of all its descendants, ended ones included."""
+def processor_seconds(pid: int) -> float | None:
+    """Return the processor time of a process and of all its descendants, ended ones included.
+
+    None where this machine does not show the process: a session that holds keys is not traceable,
+    and some machines show such processes to nobody else (``hidepid`` of ``/proc``).
+    """
     times, parents = dict[int, float](), dict[int, int]()
     tick = os.sysconf("SC_CLK_TCK")
     for place in Path("/proc").iterdir():
@@ -77,7 +83,9 @@ def processor_seconds(pid: int) -> float:
             told = (place / "stat").read_bytes().rpartition(b")")[2].split()
             parents[int(place.name)] = int(told[1])
             times[int(place.name)] = sum(map(int, told[11:15])) / tick
+    if pid not in times:
+        return None
     family = {pid}
     while more := {child for child, parent in parents.items() if parent in family} - family:
         family |= more
-    return sum(times.get(one, 0.0) for one in family)
+    return sum(times[one] for one in family)
