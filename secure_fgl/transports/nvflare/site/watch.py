@@ -61,8 +61,8 @@ class Watch:
         if self._silent < min(_LOOK_SECONDS, self._seconds):
             return False
         used, before = self._worked(self._pid), self._used
-        seen = used is not None and before is not None
-        if not seen or not 0.0 <= used - before < _LEAST_SECONDS:  # less: one of them is gone
+        # It is less than before where one of them is gone.
+        if used is None or before is None or not 0.0 <= used - before < _LEAST_SECONDS:
             self._used, self._silent = used, 0.0
         return self._silent >= self._seconds
 
