@@ -44,6 +44,7 @@ from secure_fgl.transports.nvflare.site import channel
 from secure_fgl.transports.nvflare.site.answering import Answerer
 from secure_fgl.transports.nvflare.site.codes import Code, Heard
 from secure_fgl.transports.nvflare.site.patience import SiteTransport
+from tests.nvflare.faulty import Dying, Sums
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, gather, side
 
 Answer = Callable[[str, Shareable], Shareable | None]
@@ -144,15 +145,14 @@ def test_a_run_over_tasks_is_the_run_in_memory(
 def test_a_key_authority_is_one_more_site(
     uninterrupted: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sums under homomorphic encryption, opened by a party with a folder of its own."""
-    parties = assemble(banks(policy="he"), tmp_path)
+    """Sums under homomorphic encryption, opened by a party that is killed in every task (O5)."""
+    parties, sums = assemble(banks(policy="he"), tmp_path), Sums.watched(monkeypatch)
     assert parties.kit("site-6").me.party.role is Role.KEY_AUTHORITY
-    seats = seated(parties, monkeypatch)
-    sites = {k: v for k, v in parties.charter.sites.items() if k != AGGREGATOR_NAME}
-    carried = transport(executed(seats), sites, deadline=60.0)
-    digest = conduct(open_process(parties.kit(SERVER_SITE)), carried)
-    carried.end(parties.end())
+    dying = Dying(parties, seated(parties, monkeypatch), {"site-6"})
+    digest = conducted(parties, dying)
+    assert len(dying.deaths) >= 3
     assert digest == uninterrupted.model_sha256
+    assert {*sums.check(smallest=4)} == {5}
     for folder in parties.folders.values():
         found = Run(folder).verify()
         assert found.verdict == "own side holds", (folder.name, found.failed)
@@ -203,16 +203,14 @@ def test_a_site_that_left_for_good_is_held_to_what_others_received(
 
 
 def test_o4_a_witness_is_one_more_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of one's own, computed again by a party with a folder of its own."""
+    """Rows of one's own, computed again by a party that is killed in every task."""
     config = banks(policy="pilot", algorithm="fed_pub")
     twin = Federation.from_config(config).run(tmp_path / "memory").result
     parties = assemble(config, tmp_path / "parties")
     assert parties.kit("site-7").me.party.role is Role.WITNESS
-    seats = seated(parties, monkeypatch)
-    sites = {k: v for k, v in parties.charter.sites.items() if k != AGGREGATOR_NAME}
-    carried = transport(executed(seats), sites, deadline=60.0)
-    conduct(open_process(parties.kit(SERVER_SITE)), carried)
-    carried.end(parties.end())
+    dying = Dying(parties, seated(parties, monkeypatch), {"site-7"})
+    conducted(parties, dying)
+    assert len(dying.deaths) >= 2
     assert parties.result()["bytes_up"] == twin["bytes_up"]
     scores = parties.result()["metrics"]
     assert scores["test_accuracy"] == pytest.approx(twin["metrics"]["test_accuracy"], abs=0.02)
@@ -222,6 +220,15 @@ def test_o4_a_witness_is_one_more_site(tmp_path: Path, monkeypatch: pytest.Monke
     for folder in parties.folders.values():
         assert Run(folder).verify().verdict == "own side holds", folder.name
     assert [e["kind"] for e in read_lines_of(parties, "site-7")].count("witness") == 2
+
+
+def conducted(parties: Parties, answer: Callable[[str], Answer]) -> str | None:
+    """Run to the end, waiting for other roles than clients as a real aggregator does."""
+    sites = {k: v for k, v in parties.charter.sites.items() if k != AGGREGATOR_NAME}
+    carried = transport(answer, sites, deadline=60.0, plan=parties.charter.plan)
+    digest = conduct(open_process(parties.kit(SERVER_SITE)), carried)
+    carried.end(parties.end())
+    return digest
 
 
 def read_lines_of(parties: Parties, site: str) -> list[dict[str, Any]]:

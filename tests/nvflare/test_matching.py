@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,9 @@ from secure_fgl.federation import Federation
 from secure_fgl.store.finished_run import Run
 from secure_fgl.transports.nvflare.party import new_tag_key
 from secure_fgl.transports.nvflare.party_process import conduct, open_process
+from tests.nvflare.faulty import Dying
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, gather
-from tests.nvflare.test_engine import executed, seated, transport
+from tests.nvflare.test_engine import seated, transport
 from tests.secure_fgl.test_match_run import _config, _policy
 
 
@@ -47,12 +49,17 @@ def bring(parties: Parties, sites: list[str]) -> None:
         shutil.copy2(key, parties.kit(site).folder)
 
 
-def played(parties: Parties, patch: pytest.MonkeyPatch) -> str | None:
+def played(parties: Parties, patch: pytest.MonkeyPatch, *, killed: bool = False) -> dict[Role, int]:
+    """Run to the end, and return how often the tag servers and the matcher were killed, if so."""
     seats = seated(parties, patch)
     sites = {k: v for k, v in parties.charter.sites.items() if k != AGGREGATOR_NAME}
-    carried = transport(executed(seats), sites, deadline=60.0)
+    roles = {site: parties.kit(site).me.party.role for site in seats if killed}
+    dead = {s: role for s, role in roles.items() if role in (Role.TAG_SERVER, Role.MATCHER)}
+    dying = Dying(parties, seats, dead)
+    carried = transport(dying, sites, deadline=60.0, plan=parties.charter.plan)
     try:
-        return conduct(open_process(parties.kit(SERVER_SITE)), carried)
+        conduct(open_process(parties.kit(SERVER_SITE)), carried)
+        return dict(Counter(dead[site] for site in dying.deaths))
     finally:
         carried.end(parties.end())
 
@@ -61,12 +68,14 @@ def played(parties: Parties, patch: pytest.MonkeyPatch) -> str | None:
 def test_a_run_over_tasks_is_the_run_in_memory(
     mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Though whoever compares or makes tags is killed in every task, and asked again (O5)."""
     chosen = _config(tmp_path, _policy(mode=mode), users=users(mode))
     twin = Federation.from_config(chosen).run(tmp_path / "memory")
     parties = made(tmp_path, mode)
     if mode == "hmac":
         bring(parties, clients(parties))
-    played(parties, monkeypatch)
+    deaths = played(parties, monkeypatch, killed=True)
+    assert deaths[Role.MATCHER] >= 2 and (mode == "hmac") == (Role.TAG_SERVER not in deaths)
     result = parties.result()
     same = ("bytes_up", "bytes_down", "exchanges", "lost_rounds", "rounds", "form")
     assert {key: result[key] for key in same} == {key: twin.result[key] for key in same}

@@ -27,11 +27,13 @@ class Answerer:
         over: the aggregator said that the run is over, and the ledger is closed.
         broken: what is kept could not be written, or the session could not end; only a new process,
             which takes the kept state up again, can go on.
+        why: it is broken; a full disk may have no room for the log either.
     """
 
     def __init__(self, process: PartyProcess) -> None:
         self.process, self.run = process, process.kit.charter.run
         self.over = self.broken = False
+        self.why: Exception | None = None
         self._told: BaseException | None = None
 
     def answer(self, name: str, envelopes: Sequence[bytes]) -> Heard:
@@ -45,6 +47,7 @@ class Answerer:
         except Exception as error:  # whatever it is, its text stays here
             # A session that began to end has closed its files, and let go of the party's lock.
             self.broken = name == END or isinstance(error, LedgerError | OSError | MemoryError)
+            self.why = error if self.broken else None
             note(kit.party, "a task was not answered", error)
             return Heard(Code.FAILED)
 

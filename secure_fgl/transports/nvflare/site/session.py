@@ -82,6 +82,8 @@ def run(kit: PartyKit, place: Path, users: frozenset[int], control: Control) -> 
             answerer = Answerer(process)
             serve(answerer, listener, users, control)
             over = answerer.over
+            if answerer.why is not None:
+                _say(answerer.why)
         if over or was_stopped(kit.folder):
             place.unlink(missing_ok=True)  # before the ledger is signed: nobody waits for that
     if not over and process is not None and was_stopped(kit.folder):
@@ -110,6 +112,10 @@ def _conducted(
 def _tell(folder: Path, what: str, error: Exception) -> None:
     """Say why something failed, to this site's operator alone."""
     note(folder, what, error)
+    _say(error)
+
+
+def _say(error: Exception) -> None:
     for line in explain(error):
         sys.stderr.write(f"{line}\n")
 

@@ -1,4 +1,7 @@
-"""Starts a party's process, and starts it again when it crashed. It loads nothing of a session."""
+"""Starts a party's process, and starts it again when it crashed or hangs.
+
+It loads nothing of a session.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
 import secure_fgl
 from secure_fgl.errors import BROKEN, BUDGET, DRIFT, USAGE, UsageError
 from secure_fgl.store.sides.places import place_of
+from secure_fgl.store.sides.site_log import note
 from secure_fgl.transports.nvflare.site.channel import SOCKET, of_run
+from secure_fgl.transports.nvflare.site.control import UP
 from secure_fgl.transports.nvflare.site.leaving import go_on, only_supervisor, was_stopped
+from secure_fgl.transports.nvflare.site.watch import HUNG_SECONDS, Watch
 
 __all__ = ["start"]
 
@@ -27,6 +34,7 @@ _MODULE = "secure_fgl.transports.nvflare.site.session"
 _PAUSES = (0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before each next start; then the last one
 _LONG = 60.0  # seconds of work after which a crash is a new one
 _LOOK_SECONDS = 0.5
+_HANGS = "hangs: it said nothing and did not work"
 _TOLD = (USAGE, BROKEN, DRIFT, BUDGET)  # it said why; another start would say it again
 
 
@@ -37,12 +45,14 @@ def start(
     place: Path | None = None,
     users: Sequence[int],
     again: bool = False,
+    hung: float = HUNG_SECONDS,
     say: Callable[[str], None],
 ) -> int:
     """Keep a party's process at work until its run is over, or somebody ends it.
 
     A process that crashed is started again and takes up the state that it kept (ADR 0009). One that
-    says what its operator has to do, or does not come up the first time, is not.
+    hangs is ended first. One that says what its operator has to do, or does not come up the first
+    time, is not started again.
 
     Args:
         folder: the party's.
@@ -50,6 +60,7 @@ def start(
         place: of the sockets, without the run's name; by default in the party's folder.
         users: whose processes may call: this one's user, and the engine's.
         again: go on though the site was stopped.
+        hung: seconds without any sign of life after which a process that listened is ended.
         say: tells the operator what happens.
 
     Returns:
@@ -76,35 +87,44 @@ def start(
         arguments = [str(party), joined.name, str(listens), *map(str, users)]
         with _ends() as ended:
             command = [sys.executable, "-P", "-m", _MODULE, *arguments]
-            return _kept_up(command, joined, ended, say)
+            return _kept_up(_Work(command, party, joined, ended, hung, say))
 
 
-def _kept_up(
-    command: Sequence[str], party: Path, ended: Callable[[], bool], say: Callable[[str], None]
-) -> int:
+@dataclass(frozen=True)
+class _Work:
+    """What one supervisor does: the process's command, where it works, and `start`'s arguments."""
+
+    command: Sequence[str]
+    party: Path
+    place: Path
+    ended: Callable[[], bool]
+    hung: float
+    say: Callable[[str], None]
+
+
+def _kept_up(work: _Work) -> int:
     crashes, ever = 0, False
     while True:
         began = time.monotonic()
-        code, up = _run(command, party, ended, say)
+        code, up = _run(work)
         ever = ever or up
-        if ended() or was_stopped(party):
-            say("The site was stopped." if was_stopped(party) else "Ended; the run can go on.")
+        if work.ended() or was_stopped(work.place):
+            stopped = was_stopped(work.place)
+            work.say("The site was stopped." if stopped else "Ended; the run can go on.")
             return 0
         if code == 0:
-            say("The run is over at this site.")
+            work.say("The run is over at this site.")
             return 0
         if not ever or code in _TOLD:
             return code if 0 < code < 128 else 1
         crashes = 0 if time.monotonic() - began > _LONG else crashes
         pause = _PAUSES[min(crashes, len(_PAUSES) - 1)]
         crashes += 1
-        say(f"The session ended without an order (code {code}); it is started again.")
-        _sleep(pause, ended)
+        work.say(f"The session ended without an order (code {code}); it is started again.")
+        _sleep(pause, work.ended)
 
 
-def _run(
-    command: Sequence[str], party: Path, ended: Callable[[], bool], say: Callable[[str], None]
-) -> tuple[int, bool]:
+def _run(work: _Work) -> tuple[int, bool]:
     """Start the process once; return its exit code, and whether it ever listened."""
     ours, theirs = socket.socketpair()
     with ours:
@@ -113,25 +133,40 @@ def _run(
             paths = [_HOUSE, *filter(None, [os.environ.get("PYTHONPATH")])]
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
             process = subprocess.Popen(  # noqa: S603 - our own
-                command, stdin=theirs.fileno(), env=environment
+                work.command, stdin=theirs.fileno(), env=environment
             )
-        up = told = False
-        while process.poll() is None:
-            if ended() and not told:
-                told = True
-                ours.shutdown(socket.SHUT_WR)
-            if not select.select([ours], [], [], _LOOK_SECONDS)[0]:
-                continue
-            if not _heard(ours):
-                break  # it is ending
-            up = True
-            say("The site is up.")
+        up = _followed(work, process, ours)
         return process.wait(), up
+
+
+def _followed(work: _Work, process: subprocess.Popen[bytes], channel: socket.socket) -> bool:
+    """Hear a process until it ended or was ended; return whether it ever listened."""
+    watch, up, told, speaks = Watch(process.pid, seconds=work.hung), False, False, True
+    while process.poll() is None:
+        if work.ended() and not told:
+            told = True
+            channel.shutdown(socket.SHUT_WR)
+        if not speaks:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_LOOK_SECONDS)
+        elif select.select([channel], [], [], _LOOK_SECONDS)[0]:
+            said = _heard(channel)
+            speaks = bool(said)  # else it is ending
+            watch.beat()
+            if UP in said:
+                up = True
+                work.say("The site is up.")
+        if watch.hangs():
+            work.say(f"The session {_HANGS}; it is ended.")
+            note(work.party, f"the session {_HANGS}, and was ended")
+            process.kill()  # and the kernel the process of its answers with it
+            break
+    return up
 
 
 def _heard(channel: socket.socket) -> bytes:
     try:
-        return channel.recv(16)
+        return channel.recv(64)
     except ConnectionError:
         return b""
 

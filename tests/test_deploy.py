@@ -1,0 +1,223 @@
+"""What `deploy/` says: linted as far as this machine allows, and held to programs that it names.
+
+No image is built, no container and no unit started here: deploy/README.md says so.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scripts.house_rules import FLOORS
+from tests.secure_fgl.cli_tools import invoke
+
+ROOT = Path(__file__).resolve().parent.parent
+DEPLOY = ROOT / "deploy"
+COMPOSE = ("rehearsal.yaml", "site.yaml")
+UNITS = sorted(path.name for path in (DEPLOY / "systemd").glob("*.service"))
+PARTY = "secure-fgl-site@.service"
+PINNED = re.compile(r"[a-z./-]+:\d+\.\d+\.\d+[a-z0-9.-]*(@sha256:[0-9a-f]{64})?")
+
+
+def composed(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((DEPLOY / name).read_text("utf-8"))
+    return found
+
+
+# --- compose ----------------------------------------------------------------------------------
+
+
+def open_in(service: dict[str, Any]) -> list[str]:
+    """Return what a service of a compose file is not shut in by."""
+    user = str(service.get("user", "root")).split(":")[0]
+    holds = {
+        "user": user.isdigit() and int(user) >= 10_000,
+        "read_only": service.get("read_only") is True,
+        "cap_drop": service.get("cap_drop") == ["ALL"] and "cap_add" not in service,
+        "privileges": service.get("security_opt") == ["no-new-privileges:true"],
+        "privileged": not {"privileged", "devices", "pid", "ipc", "ports"} & {*service},
+        "image": PINNED.fullmatch(service.get("image", "")) is not None,
+        "socket": "docker.sock" not in str(service.get("volumes")),
+    }
+    return [name for name, held in holds.items() if not held]
+
+
+@pytest.mark.parametrize("name", COMPOSE)
+def test_every_container_is_shut_in(name: str) -> None:
+    services = composed(name)["services"]
+    for service in services.values():
+        assert open_in(service) == []
+        for change in ("user", "read_only", "cap_drop", "security_opt", "image"):  # the controls
+            weaker = copy.deepcopy(service)
+            del weaker[change]
+            assert len(open_in(weaker)) == 1
+        assert open_in({**service, "privileged": True}) == ["privileged"]
+
+
+def test_who_holds_keys_has_no_network_and_who_has_one_holds_none() -> None:
+    assert composed("rehearsal.yaml")["services"]["rehearsal"]["network_mode"] == "none"
+    site = composed("site.yaml")["services"]
+    assert site["party"]["network_mode"] == "none" and "network_mode" not in site["engine"]
+    mounted = {name: " ".join(service["volumes"]) for name, service in site.items()}
+    for own in ("PARTY", "DATA", "BUDGETS"):
+        assert own in mounted["party"] and own not in mounted["engine"]
+    assert "secrets" not in site["engine"] and site["party"]["user"] != site["engine"]["user"]
+    assert "/kit:ro" in mounted["party"]
+    where = site["engine"]["environment"]["SECURE_FGL_SOCKET"]
+    assert site["party"]["command"][-2:] == ["--socket", where]
+
+
+def test_commands_of_containers_are_ours(tmp_path: Path) -> None:
+    """Each option is there: a program that does not know one says so before anything else."""
+    site, rehearsal = composed("site.yaml")["services"], composed("rehearsal.yaml")["services"]
+    party = [word.replace("/party", f"{tmp_path}/party") for word in site["party"]["command"]]
+    party = [word.replace("/kit", str(tmp_path)) for word in party]
+    found = invoke(*party)
+    assert found.exit_code == 2 and "is not a party's folder" in found.stderr
+    assert "No such option" in invoke(*party, "--sockets", "x").stderr  # the control
+    command = rehearsal["rehearsal"]["command"]
+    found = invoke(
+        *[w.replace("/pilot/", f"{tmp_path}/").replace("/runs/", f"{tmp_path}/") for w in command]
+    )
+    assert found.exit_code == 2 and "config.yaml" in found.stderr
+    assert engine_takes(site["engine"]["command"]) == "client"
+
+
+def engine_takes(words: list[str]) -> str:
+    """Let NVFlare read its own options; return whether they are a client's or a server's."""
+    pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
+    from importlib import import_module
+
+    module = next(word for word in words if word.startswith("nvflare."))
+    found = import_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [module, *words[words.index(module) + 1 :]])
+        given = found.parse_arguments()
+    assert {"secure_train=true", "config_folder=config"} <= {*given.set}
+    kind = "server" if "server_train" in module else "client"
+    assert getattr(given, f"fed_{kind}") == f"fed_{kind}.json"
+    return kind
+
+
+# --- the image ----------------------------------------------------------------------------------
+
+
+def steps() -> list[tuple[str, str]]:
+    """Return the Dockerfile's instructions, comments and line breaks taken out."""
+    text = re.sub(r"^#.*\n", "", (DEPLOY / "Dockerfile").read_text("utf-8"), flags=re.M)
+    lines = text.replace("\\\n", " ").splitlines()
+    found = [line.strip().partition(" ") for line in lines if line.strip()]
+    return [(word, rest.strip()) for word, _, rest in found]
+
+
+def test_the_image_has_pinned_versions_and_no_root() -> None:
+    found = steps()
+    base = dict(rest.split("=", 1) for word, rest in found if word == "ARG")
+    assert PINNED.fullmatch(base["PYTHON"])
+    assert all(rest.split()[0] == "${PYTHON}" for word, rest in found if word == "FROM")
+    installs = [rest for word, rest in found if word == "RUN" and "pip install" in rest]
+    assert len(installs) == 2 and all("-c constraints.txt" in rest for rest in installs)
+    assert [word for word, _ in found if word == "ADD"] == []
+    assert not re.search(r"curl|wget|latest|sudo|chmod", " ".join(rest for _, rest in found))
+    users = [rest for word, rest in found if word == "USER"]
+    assert users == ["10001:10000"]
+    last = [word for word, _ in found][::-1]
+    assert last.index("USER") < last.index("RUN")  # nothing is run after it, as root or not
+
+
+def test_the_image_is_made_of_the_five_floors_and_nothing_else() -> None:
+    copied = {
+        source
+        for word, rest in steps()
+        if word == "COPY" and not rest.startswith("--from")
+        for source in rest.split()[:-1]
+    }
+    assert copied == {*FLOORS, "constraints.txt", "pyproject.toml", "README.md", "LICENSE"}
+    assert all((ROOT / source).exists() for source in copied)
+    ignored = (DEPLOY / "Dockerfile.dockerignore").read_text("utf-8").splitlines()
+    rules = [line for line in ignored if line and not line.startswith("#")]
+    assert rules[0] == "*" and {r[1:] for r in rules if r.startswith("!")} == copied
+    targets = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]
+    assert "deploy" not in str(targets["build"]["targets"]["wheel"])
+
+
+# --- units --------------------------------------------------------------------------------------
+
+
+def settings(name: str) -> dict[str, list[str]]:
+    """Return a unit's settings, in order; comments are left out."""
+    found: dict[str, list[str]] = {}
+    for line in (DEPLOY / "systemd" / name).read_text("utf-8").splitlines():
+        if "=" in line and not line.startswith("#"):
+            key, _, value = line.partition("=")
+            found.setdefault(key, []).append(value)
+    return found
+
+
+def verified(folder: Path, change: Callable[[str], str] = lambda text: text) -> str:
+    """Return what systemd finds wrong in the units, with our programs' real place in them."""
+    bin_folder = str(Path(sys.executable).parent)
+    for name in UNITS:
+        text = (DEPLOY / "systemd" / name).read_text("utf-8")
+        text = change(text).replace("/opt/secure-fgl/bin", bin_folder)
+        (folder / name).write_text(text, "utf-8")
+    command = ["systemd-analyze", "verify", "--man=no", *(str(folder / name) for name in UNITS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return done.stderr + done.stdout + ("" if not done.returncode else "failed")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not there")
+def test_units_are_what_systemd_knows(tmp_path: Path) -> None:
+    if not (Path(sys.executable).parent / "secure-fgl").exists():
+        pytest.skip("secure-fgl is not installed beside this Python")
+    assert verified(tmp_path) == ""
+    wrong = verified(tmp_path, lambda text: text.replace("PrivateNetwork=", "PrivatNetwork="))
+    assert "PrivatNetwork" in wrong  # the control
+
+
+def test_the_party_s_unit_has_no_network_and_a_user_of_its_own() -> None:
+    party = settings(PARTY)
+    assert party["PrivateNetwork"] == ["yes"] and party["RestrictAddressFamilies"] == ["AF_UNIX"]
+    assert party["LoadCredentialEncrypted"][0].startswith("secure-fgl-passphrase:")
+    assert "landlock_restrict_self" in party["SystemCallFilter"][0]
+    # With these the kernel would not say who calls, or the supervisor not see that a session works.
+    assert not {"PrivateUsers", "ProtectProc", "DynamicUser"} & {*party}
+    engines = [settings(name) for name in UNITS if name != PARTY]
+    assert len(engines) == 2
+    for engine in engines:
+        assert engine["User"] != party["User"] and "PrivateNetwork" not in engine
+        assert "LoadCredentialEncrypted" not in engine
+        assert "/srv/secure-fgl " in engine["InaccessiblePaths"][0]
+        assert engine["SupplementaryGroups"] == party["Group"]
+    for unit in (party, *engines):
+        assert unit["CapabilityBoundingSet"] == [""] and unit["NoNewPrivileges"] == ["yes"]
+        assert unit["ProtectSystem"] == ["strict"] and unit["User"][0] != "root"
+    users = (DEPLOY / "systemd" / "secure-fgl.sysusers").read_text("utf-8")
+    for name in ("u secure-fgl ", "u nvflare ", "g secure-fgl-socket "):
+        assert f"\n{name}" in users
+
+
+def test_commands_of_units_are_ours(tmp_path: Path) -> None:
+    for name in UNITS:
+        (line,) = settings(name)["ExecStart"]
+        _, *words = shlex.split(line.replace("%i", "north"))
+        if name != PARTY:
+            assert engine_takes(words) == ("server" if "server" in name else "client")
+            continue
+        found = invoke(*[w.replace("/srv/nvflare/north", str(tmp_path)) for w in words])
+        assert found.exit_code == 2 and "is not a party's folder" in found.stderr
+    codes = {int(code) for code in settings(PARTY)["RestartPreventExitStatus"][0].split()}
+    from secure_fgl.transports.nvflare.site.supervisor import _TOLD
+
+    assert codes == {*_TOLD}
