@@ -58,7 +58,6 @@ def material(
         UsageError: `plugins` are not those of the run's plan.
     """
     case = verified(run)
-    simulated = case.roster_file.simulated
     if case.policy.capture is None:
         return _uncaptured(run, case, data, plugins)
     replay: ReplayedRun | None = None
@@ -82,16 +81,7 @@ def material(
     except SecureFglError as error:  # no keys, no data: what needs no capture is still audited
         if (data is not None or plugins) and not isinstance(error, NeedsPlugin):
             raise
-        why = error.what
-        return Material(
-            case=case,
-            unasked=why,
-            released=None if replay is None else _released(run, replay),
-            unreleased="" if replay is not None else why,
-            missing=why,
-            unread=True,
-            simulated=simulated,
-        )
+        return _unread(run, case, replay, error.what)
     missing, unread = "", False
     if not found:
         unread = weighs(case)
@@ -113,7 +103,20 @@ def material(
         released=released,
         missing=missing,
         unread=unread,
-        simulated=simulated,
+        simulated=case.roster_file.simulated,
+    )
+
+
+def _unread(run: Run, case: Case, replay: ReplayedRun | None, why: str) -> Material:
+    """Return what there is of a run whose captures cannot be read here: its models at most."""
+    return Material(
+        case=case,
+        unasked=why,
+        released=None if replay is None else _released(run, replay),
+        unreleased="" if replay is not None else why,
+        missing=why,
+        unread=True,
+        simulated=case.roster_file.simulated,
     )
 
 

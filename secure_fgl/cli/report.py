@@ -92,14 +92,11 @@ def report(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
     """
     from audits.bundle.making import statements
     from secure_fgl.cli._shared import report_files as keeping
-    from secure_fgl.cli._shared.inputs import choose
-    from secure_fgl.store.finished_run import FORMATS, Run
+    from secure_fgl.store.finished_run import Run
 
     _exclude("baseline", baseline, no_baseline)
     _exclude("waivers", waivers, no_waivers)
-    known = (*FORMATS, _STATED)
-    asked = [choose("report format", name.strip(), known) for name in format.split(",")]
-    formats = [name for name in asked if name != _STATED]
+    asked, formats = _asked(format)
     signer = _signer(out, key, stated=_STATED in asked)
     finished = Run(run)
     before = finished.view()
@@ -124,6 +121,15 @@ def report(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
 
 
 _STATED = "intoto"
+
+
+def _asked(said: str) -> tuple[list[str], list[str]]:
+    """Return the formats of a list, and those of them that are the report's own."""
+    from secure_fgl.cli._shared.inputs import choose
+    from secure_fgl.store.finished_run import FORMATS
+
+    asked = [choose("report format", name.strip(), (*FORMATS, _STATED)) for name in said.split(",")]
+    return asked, [name for name in asked if name != _STATED]
 
 
 def _signer(out: Path | None, key: Path | None, *, stated: bool) -> SigningKey | None:
