@@ -64,8 +64,7 @@ class PrivacyPolicy(Explained):
             aggregator's word.
         messages: message types that may be said; None allows every type whose disclosure is named.
         models: ``recomputed``: where a form lets them, clients compute each model themselves, from
-            totals that nobody but they could have made; ``as_sent``: they take what they are sent.
-            The plan says for each Ask what holds.
+            totals that nobody but they could make; ``as_sent``: they take it. The plan says which.
         approvals: who signs a plan before it runs, but for a charter: name -> Ed25519 key (hex).
         release: which attacks must be answered, or accepted by all clients, before a model leaves.
         retention: how long parties keep ledger and models, by role; see `Kept`.
