@@ -32,7 +32,7 @@ count.usable = lambda: 1
 DATA_VARIABLE = "SECURE_FGL_DATA"
 REQUIRE_VARIABLE = "CI_REQUIRE_REAL_DATA"
 
-LONGEST = ("tests/toys/", "tests/test_readme.py")
+LONGEST = ("tests/toys/", "tests/test_readme.py", "tests/test_pages.py")
 """They come first: at the end one worker would wait while the other runs them."""
 
 # Wall-clock deadlines fail on a busy machine and say nothing about the code.

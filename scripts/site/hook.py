@@ -43,12 +43,12 @@ def on_files(files: Any, config: Any) -> Any:
     waiting += [f"docs/{one.src_uri}" for one in files.documentation_pages()]
     while waiting:
         path = waiting.pop()
-        uri = place(path)
-        if uri is None or uri in _of:
+        there = place(path)
+        if there is None or there in _of:
             continue
-        _of[uri] = path
-        if files.get_file_from_path(uri) is None:
-            files.append(File.generated(config, uri, abs_src_path=str(ROOT / path)))
+        _of[there] = path
+        if files.get_file_from_path(there) is None:
+            files.append(File.generated(config, there, abs_src_path=str(ROOT / path)))
         if path.endswith(".md") and (ROOT / path).is_file():
             text = (ROOT / path).read_text("utf-8")
             waiting += [links.target(path, link) for link in links.links(text) if link.path]

@@ -84,8 +84,8 @@ def attributes(docstring: str) -> tuple[str, dict[str, str]]:
     start = lines.index("Attributes:")
     body, after = _indented(lines, start + 1)
     said: dict[str, str] = {}
-    for item in _items(body):
-        names, _, text = item.removeprefix("* ").partition(": ")
+    for line in _items(body):
+        names, _, text = line.removeprefix("* ").partition(": ")
         said |= dict.fromkeys(names.strip("`").split(", "), text)
     return plain("\n".join([*lines[:start], *lines[after:]]).strip()), said
 
