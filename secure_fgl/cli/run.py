@@ -51,7 +51,7 @@ def run(  # noqa: PLR0913, PLR0917 - a parameter an option
     Exits 0 when training finished, whatever the report found.
     """
     from secure_fgl.cli._shared.inputs import load_plan
-    from secure_fgl.cli._shared.output import print_json, say
+    from secure_fgl.cli._shared.output import print_json
     from secure_fgl.config import Config
 
     configuration = Config.load(config, settings)
@@ -59,7 +59,6 @@ def run(  # noqa: PLR0913, PLR0917 - a parameter an option
     # Nothing but the result may reach stdout, whatever a library likes to print.
     with contextlib.redirect_stdout(sys.stderr):
         from secure_fgl.cli._shared.log_lines import JsonLog
-        from secure_fgl.cli._shared.progress import RunProgress
         from secure_fgl.errors import UsageError
         from secure_fgl.federation import Federation
         from secure_fgl.store.run_folder import RunFolder
@@ -76,19 +75,8 @@ def run(  # noqa: PLR0913, PLR0917 - a parameter an option
         folder = RunFolder(out or federation.default_folder(), again=resume)
         lines, headline = JsonLog() if log is Log.json else None, federation.headline()
         _announce(approved or wanted, federation, lines, table=format is Format.table)
-        with RunProgress(headline) if lines is None else lines as seen:
-            finished = _train(
-                federation,
-                folder.path,
-                plan=approved,
-                progress=seen,
-                resume=resume,
-                profile=profile,
-                approvals=approvals,
-                tell=say if lines is None else lines.note,
-            )
-        if lines is not None:
-            lines.write("end", model_sha256=finished.model_sha256, metrics=finished.metrics)
+        options = {"resume": resume, "profile": profile, "approvals": approvals}
+        finished = _train(federation, folder.path, headline, lines, plan=approved, **options)
     if format is Format.json:
         print_json(finished.folder.read("result.json").decode())
     else:
@@ -126,12 +114,22 @@ def _announce(plan: Plan, federation: Federation, lines: JsonLog | None, *, tabl
         say(f"Model settings: {said(federation.config.model)}.")
 
 
-def _train(federation: Federation, folder: Path, **options: Any) -> Run:
-    """Run, and say of an interrupted run what it left; see `Federation.run`."""
+def _train(
+    federation: Federation, folder: Path, headline: str, lines: JsonLog | None, **options: Any
+) -> Run:
+    """Run, and tell of its rounds and of what an interrupt left; see `Federation.run`."""
+    from secure_fgl.cli._shared.output import say
+    from secure_fgl.cli._shared.progress import RunProgress
+
+    tell = say if lines is None else lines.note
     try:
-        return federation.run(folder, **options)
+        with RunProgress(headline) if lines is None else lines as seen:
+            finished = federation.run(folder, progress=seen, tell=tell, **options)
     except KeyboardInterrupt as stopped:
         raise KeyboardInterrupt(str(stopped) or _what_is_left(folder)) from None
+    if lines is not None:
+        lines.write("end", model_sha256=finished.model_sha256, metrics=finished.metrics)
+    return finished
 
 
 def _what_is_left(folder: Path) -> str:
