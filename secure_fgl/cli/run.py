@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from secure_fgl.cli._shared.options import PluginOption
-from secure_fgl.cli._shared.verb import Format, FormatOption, verb
+from secure_fgl.cli._shared.verb import Format, FormatOption, Log, verb
 from secure_fgl.cli.plan import ConfigArgument, SetOption
 
 if TYPE_CHECKING:
     from protocols.plan.plan import Plan
+    from secure_fgl.cli._shared.log_lines import JsonLog
     from secure_fgl.federation import Federation
     from secure_fgl.store.finished_run import Run
 
@@ -40,6 +41,9 @@ def run(  # noqa: PLR0913, PLR0917 - a parameter an option
     profile: Annotated[
         bool, typer.Option("--profile", help="Write where time and bytes went into the run folder.")
     ] = False,
+    log: Annotated[
+        Log, typer.Option(help="Tell on stderr as text, or as one JSON object a line.")
+    ] = Log.text,
     format: FormatOption = Format.table,
 ) -> int:
     """Train, write the run folder with every party's ledger, and report what left.
@@ -54,6 +58,7 @@ def run(  # noqa: PLR0913, PLR0917 - a parameter an option
     approved = load_plan(plan_file) if plan_file is not None else None
     # Nothing but the result may reach stdout, whatever a library likes to print.
     with contextlib.redirect_stdout(sys.stderr):
+        from secure_fgl.cli._shared.log_lines import JsonLog
         from secure_fgl.errors import UsageError
         from secure_fgl.federation import Federation
         from secure_fgl.store.run_folder import RunFolder
@@ -68,9 +73,10 @@ def run(  # noqa: PLR0913, PLR0917 - a parameter an option
             raise UsageError("--resume needs --out, the folder of the run that was killed.")
         # Refused before the plan is shown.
         folder = RunFolder(out or federation.default_folder(), again=resume)
-        _announce(approved or wanted, federation, table=format is Format.table)
-        headline = federation.headline()
-        finished = _train(federation, approved, folder.path, headline, resume, profile, approvals)
+        lines, headline = JsonLog() if log is Log.json else None, federation.headline()
+        _announce(approved or wanted, federation, lines, table=format is Format.table)
+        options = {"resume": resume, "profile": profile, "approvals": approvals}
+        finished = _train(federation, folder.path, headline, lines, plan=approved, **options)
     if format is Format.json:
         print_json(finished.folder.read("result.json").decode())
     else:
@@ -87,11 +93,16 @@ def _hold_to(approved: Plan, wanted: Plan) -> None:
         raise PlanDrift(differences)
 
 
-def _announce(plan: Plan, federation: Federation, *, table: bool) -> None:
+def _announce(plan: Plan, federation: Federation, lines: JsonLog | None, *, table: bool) -> None:
     from secure_fgl.cli._shared.output import say
     from secure_fgl.cli._shared.tables.plan import print_plan
     from secure_fgl.defaults import said
 
+    if lines is not None:
+        facts = {"plan": plan.digest, "policy": plan.policy, "rounds": plan.rounds}
+        transport, synthetic = federation.config.transport.name, plan.data.synthetic
+        lines.write("plan", **facts, transport=transport, synthetic=synthetic)
+        return
     if federation.config.transport.name == "memory":
         say("SIMULATION: roles are not separated", style="bold yellow")
     else:
@@ -104,30 +115,21 @@ def _announce(plan: Plan, federation: Federation, *, table: bool) -> None:
 
 
 def _train(
-    federation: Federation,
-    approved: Plan | None,
-    folder: Path,
-    headline: str,
-    resume: bool,
-    profile: bool,
-    approvals: list[Path],
+    federation: Federation, folder: Path, headline: str, lines: JsonLog | None, **options: Any
 ) -> Run:
+    """Run, and tell of its rounds and of what an interrupt left; see `Federation.run`."""
     from secure_fgl.cli._shared.output import say
     from secure_fgl.cli._shared.progress import RunProgress
 
+    tell = say if lines is None else lines.note
     try:
-        with RunProgress(headline) as progress:
-            return federation.run(
-                folder,
-                plan=approved,
-                progress=progress,
-                resume=resume,
-                profile=profile,
-                approvals=approvals,
-                tell=say,
-            )
+        with RunProgress(headline) if lines is None else lines as seen:
+            finished = federation.run(folder, progress=seen, tell=tell, **options)
     except KeyboardInterrupt as stopped:
         raise KeyboardInterrupt(str(stopped) or _what_is_left(folder)) from None
+    if lines is not None:
+        lines.write("end", model_sha256=finished.model_sha256, metrics=finished.metrics)
+    return finished
 
 
 def _what_is_left(folder: Path) -> str:

@@ -274,3 +274,20 @@ def test_training_that_diverged_says_so_in_our_words() -> None:
 def test_a_refusal_tells_the_reason_that_the_peer_recorded() -> None:
     told = "\n".join(explain(_refused(UnfitMessage("delta holds NaN", fix="lower the rate"))))
     assert "client-1 recorded: delta holds NaN" in told and "lower the rate" in told
+
+
+def test_a_log_for_machines_is_json_and_holds_what_metrics_hold(tmp_path: Path) -> None:
+    done = invoke(
+        "run", config(tmp_path), "--out", tmp_path / "run", "--log", "json", "--format", "json"
+    )
+    assert done.exit_code == 0
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [line["event"] for line in lines] == ["plan", "round", "round", "end"]
+    rows = [json.loads(row) for row in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    told = [line["metrics"] for line in lines if line["event"] == "round"]
+    assert {*told[-1]} <= {*rows[-1]}  # nothing that the run folder does not hold
+    assert (
+        lines[0]["synthetic"] is True
+        and lines[-1]["model_sha256"] == json.loads(done.stdout)["model_sha256"]
+    )
+    assert "client-1" not in done.stderr

@@ -21,6 +21,13 @@ class Format(StrEnum):
     json = "json"
 
 
+class Log(StrEnum):
+    """How a command tells on stderr what it does."""
+
+    text = "text"
+    json = "json"
+
+
 Verbose = Annotated[
     bool,
     typer.Option("--verbose", help="Show tracebacks. They may quote data: read before passing on."),
@@ -54,6 +61,7 @@ EXAMPLE = {
     "run": example(
         "secure-fgl run examples/banks.yaml",
         "secure-fgl run examples/banks.yaml --set algorithm.rounds=5 --out runs/short",
+        "secure-fgl run examples/banks.yaml --log json --format json 2> run.jsonl",
         "secure-fgl run pilot/config.yaml --set transport.name=nvflare --out runs/rehearsal",
     ),
     "check": example("secure-fgl check my_fedprox.py", "secure-fgl check my_fedprox.py --strict"),
