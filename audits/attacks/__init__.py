@@ -12,7 +12,7 @@ import difflib
 import hashlib
 import pkgutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -187,6 +187,8 @@ def attack(
         kept = [old for old in before.rows if old.id == one.id] if before is not None else []
         if before is not None and _silent(found) and not _silent(kept):
             found, held = kept, before.claims if _claims(kept) else ()
+        known = {(old.payload, old.what): old for old in kept if old.verdict in _LOOKED}
+        found = [_still(row, known) for row in found]
         rows += found
         claims += held
     tried = {row.payload for row in rows if row.verdict in _LOOKED and row.prior is not None}
@@ -212,6 +214,11 @@ def _same(earlier: AttackReport, case: Case, heads: str) -> bool:
 
 def _silent(rows: Sequence[AttackRow]) -> bool:
     return all(row.verdict == "NOT_TESTED" for row in rows)
+
+
+def _still(row: AttackRow, known: Mapping[tuple[str, str], AttackRow]) -> AttackRow:
+    """Return a row, or what was found before where its question can no longer be asked."""
+    return known.get((row.payload, row.what), row) if row.verdict == "NOT_TESTED" else row
 
 
 def _claims(rows: Sequence[AttackRow]) -> bool:

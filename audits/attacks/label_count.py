@@ -11,7 +11,8 @@ of the last bias, g = p - h. What the client's mean activation is, and so p, fol
 of the weights' to the bias's gradient. For AdamW, whose steps are nearly signs, only the direction
 for each class is left; it tilts the class shares of everyone else. How much the message is trusted
 follows from the message: plain gradients of this layer sum to zero over the classes, so whatever
-they sum to is noise.
+they sum to is noise. Where several rounds were captured a second attacker keeps them all, and lets
+each round count by how little noise it shows.
 
 **What the number means.** Overlap: how much of the client's class mix the attacker has right, 1 for
 all of it. The prior is the best guess without the message (the class shares of all others, pooled
@@ -35,14 +36,15 @@ Sources: LLG, Wainakh et al., PoPETs 2022 (arXiv 2105.09369); iLRG, Ma et al., I
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import softmax
 
 from audits.attacks._methods.statistics import auc, best_known
+from audits.attacks._shared.label_mix import Estimate, Last, estimate, together
 from audits.attacks._shared.material import Array, Exposure, Layers, Material, change
-from audits.attacks._shared.payloads import by_round, over_payloads, single
+from audits.attacks._shared.payloads import ROUNDS, by_round, over_payloads, single
 from audits.attacks._shared.rules import Rule
 from audits.attacks._shared.samples import Findings, NotApplicable, Samples
 
@@ -57,99 +59,12 @@ HELD = Rule(
 
 __all__ = ["ATTACK", "LabelCount", "Last", "estimate", "overlap"]
 
-_TILT = 3.0
-"""How much a class whose every weight rose for the whole round gains in log-odds over one that
-stood still. On Cora (10 METIS clients, AdamW, rounds 1 and 4) 3 and 5 overlap alike within 0.03."""
-_FLOOR = 1e-3  # share of a class that no other client holds; it may still exist here
-_SPREAD = 0.02  # variance of a class share among clients, against which noise is weighed
 _OTHERS = {"quick": 4, "default": 16}  # clients whose messages the null control averages over
-_PLAIN = 0.3  # of what independent entries would sum to; plain gradients are below, signs above
 
 
 def overlap(one: Array, other: Array) -> float:
     """Return 1 minus the total variation distance of two class mixes (shares that sum to 1)."""
     return float(1.0 - np.abs(one - other).sum() / 2.0)
-
-
-@dataclass(frozen=True, repr=False)
-class Last:
-    """The last layer and its change in one round.
-
-    Attributes:
-        weight, moved_weight: (hidden, classes).
-        bias, moved_bias: (classes,).
-    """
-
-    weight: Array
-    bias: Array
-    moved_weight: Array
-    moved_bias: Array
-
-    @classmethod
-    def of(cls, layers: Layers, known: Array, moved: Array) -> Last | None:
-        """Return the last layer of flat vectors (d,); None if the message holds none.
-
-        Raises:
-            ValueError: the layout is another model's.
-        """
-        if layers.last_weight is None or layers.last_bias is None:
-            return None
-        places = (layers.last_weight, layers.last_bias)
-        weight, bias = (layers.part(known, place) for place in places)
-        moved_weight, moved_bias = (layers.part(moved, place) for place in places)
-        if weight.shape[1:] != bias.shape:
-            raise ValueError("the last layer's weight is not (hidden, classes)")
-        return cls(weight, bias, moved_weight, moved_bias)
-
-
-def estimate(last: Last, prior: Array, *, lr: float, steps: int, optimiser: str) -> Array:
-    """Return the attacker's estimate of a client's class shares, (C,).
-
-    Args:
-        last: the last layer's change.
-        prior: class shares of everyone else, (C,).
-        lr: step size.
-        steps: gradient steps in the round.
-        optimiser: ``sgd``, ``adamw``, ``adam``, or empty: told from the message.
-    """
-    reach = lr * max(steps, 1)
-    if not (optimiser == "sgd" or (not optimiser and _plain(last.moved_weight))):
-        return _tilted(last, prior, reach)
-    gradient = last.moved_bias / reach  # h - p, averaged over the steps
-    square = float(gradient @ gradient)
-    if square == 0.0:
-        return prior
-    activation = np.maximum(last.moved_weight @ last.moved_bias / (reach**2 * square), 0.0)
-    halfway = last.weight + last.moved_weight / 2, last.bias + last.moved_bias / 2
-    predicted = softmax(activation @ halfway[0] + halfway[1])
-    found = _shares(predicted + gradient)
-    noise = float(np.mean(last.moved_weight.sum(axis=1) ** 2)) / gradient.size / reach**2
-    trust = _SPREAD / (_SPREAD + noise)
-    return trust * found + (1.0 - trust) * prior
-
-
-def _tilted(last: Last, prior: Array, reach: float) -> Array:
-    """Return the prior, tilted towards the classes whose weights rose in most hidden units."""
-    direction = last.moved_weight / reach  # an AdamW step moves an entry by about lr
-    excess = max(float(np.mean(direction**2)) - 1.0, 0.0)  # so more than that is noise
-    trust = _SPREAD / (_SPREAD + excess / direction.shape[0])
-    tilted: Array = softmax(np.log(prior + _FLOOR) + trust * _TILT * direction.mean(axis=0))
-    return tilted
-
-
-def _plain(moved: Array) -> bool:
-    """Tell whether changes sum to zero over the classes, as plain gradients of a softmax do."""
-    size = float(np.mean(moved**2)) * moved.shape[1]
-    return bool(float(np.mean(moved.sum(axis=1) ** 2)) < _PLAIN**2 * size)
-
-
-def _shares(found: Array) -> Array:
-    """Return the nearest class mix (Duchi et al., ICML 2008, figure 1)."""
-    falling = np.sort(found)[::-1]
-    over = (np.cumsum(falling) - 1.0) / np.arange(1, found.size + 1)
-    cut = over[np.flatnonzero(falling > over)[-1]]
-    projected: Array = np.maximum(found - cut, 0.0)
-    return projected
 
 
 class _Round:
@@ -175,12 +90,12 @@ class _Round:
         classes = self.truth.shape[1]
         return [self.pooled(place), mean, np.full(classes, 1.0 / classes)]
 
-    def read(self, place: int, moved: Array | None) -> Array:
+    def read(self, place: int, moved: Array | None) -> Estimate:
         """Return what the attacker of one client makes of a change of the model."""
         victim, prior = self.victims[place], self.pooled(place)
         last = None if moved is None else Last.of(self._layers, victim.known["weights"], moved)
         if last is None:
-            return prior
+            return Estimate(prior, prior, 0.0)
         return estimate(last, prior, lr=victim.lr, steps=victim.steps, optimiser=victim.optimiser)
 
 
@@ -230,35 +145,91 @@ class LabelCount:
             why = "class counts of two clients in one round are needed, the victim's and another's"
             return [NotApplicable(why, payload, arises=True)]
         seen = "their own message" if single(payload) else "a total over the cohort"
-        counted = [_Trial(r, place, rng, others) for r in rounds for place in range(len(r.victims))]
-        rows: list[Samples | NotApplicable] = [
-            _samples(counted, overlap, payload, f"class mix of single clients, from {seen}", MIX)
-        ]
-        lacking = [t for t in counted if 0 < np.count_nonzero(t.truth) < t.truth.size]
-        what = f"which classes single clients hold, from {seen}"
-        if len({t.client for t in lacking}) < 2:
-            why = "fewer than two clients lack any class, so there is nothing to tell apart"
-            return [*rows, NotApplicable(why, payload, what, arises=True)]
-        return [*rows, _samples(lacking, _ranked, payload, what, HELD)]
+        drawn = _Drawn(rng, others)
+        counted = [_Trial(r, place, drawn) for r in rounds for place in range(len(r.victims))]
+        rows = _rows(counted, payload, seen)
+        if kept := _kept(counted):
+            rows += _rows(kept, payload, f"{seen}, {ROUNDS}")
+        return rows
+
+
+def _rows(trials: Sequence[_Trial], payload: str, seen: str) -> list[Samples | NotApplicable]:
+    """Return both questions about one kind of attacker.
+
+    Args:
+        trials: of all clients.
+        payload: that he reads.
+        seen: what of it, in words.
+    """
+    rows: list[Samples | NotApplicable] = [
+        _samples(trials, overlap, payload, f"class mix of single clients, from {seen}", MIX)
+    ]
+    lacking = [t for t in trials if 0 < np.count_nonzero(t.truth) < t.truth.size]
+    what = f"which classes single clients hold, from {seen}"
+    if len({t.client for t in lacking}) < 2:
+        why = "fewer than two clients lack any class, so there is nothing to tell apart"
+        return [*rows, NotApplicable(why, payload, what, arises=True)]
+    return [*rows, _samples(lacking, _ranked, payload, what, HELD)]
 
 
 def _counted(victim: Exposure) -> bool:
     return victim.truth.labels is not None and bool(np.sum(victim.truth.labels) > 0)
 
 
-class _Trial:
-    """All estimates about one client in one round."""
+class _Drawn:
+    """Draws for each client whose messages are its null control: the same in every round."""
 
-    def __init__(self, there: _Round, place: int, rng: np.random.Generator, others: int) -> None:
+    def __init__(self, rng: np.random.Generator, others: int) -> None:
+        self._rng, self._others = rng, others
+        self._order: dict[str, list[str]] = {}
+
+    def places(self, there: _Round, place: int) -> list[int]:
+        """Return the places of a few other clients of a round."""
+        names = [victim.client for victim in there.victims]
+        if names[place] not in self._order:
+            rest = np.delete(np.arange(len(names)), place)
+            self._order[names[place]] = [names[j] for j in self._rng.permutation(rest)]
+        order = self._order[names[place]]
+        others = [name for name in order if name in names]
+        others += [n for n in names if n != names[place] and n not in order]
+        return [names.index(name) for name in others[: self._others]]
+
+
+class _Trial:
+    """All estimates about one client, of one round or several."""
+
+    def __init__(self, there: _Round, place: int, drawn: _Drawn) -> None:
         victim = there.victims[place]
-        self.client, self.round = victim.client, victim.round
+        self.client = victim.client
+        self.rounds: tuple[int, ...] = (victim.round,)
         self.truth, self.guesses = there.truth[place], there.guesses(place)
-        self.raw = there.read(place, change(victim.raw))
-        self.seen = there.read(place, change(victim.seen or {}))
-        rest = np.delete(np.arange(len(there.victims)), place)
-        drawn = rng.permutation(rest)[:others]
-        self.null = [there.read(place, change(there.victims[j].raw)) for j in drawn]
+        self.raw = [there.read(place, change(victim.raw))]
+        self.seen = [there.read(place, change(victim.seen or {}))]
+        others = {there.victims[j].client: there.victims[j] for j in drawn.places(there, place)}
+        self.null = {name: [there.read(place, change(o.raw))] for name, o in others.items()}
         self.records = int(np.sum(victim.truth.labels)) if victim.truth.labels is not None else 0
+
+
+def _kept(trials: Sequence[_Trial]) -> list[_Trial]:
+    """Return a trial a client, of who keeps its messages of all rounds.
+
+    Clients with one round alone are left out: of them he knows no more than from that round.
+    """
+    found: dict[str, list[_Trial]] = {}
+    for trial in trials:
+        found.setdefault(trial.client, []).append(trial)
+    made = []
+    for those in found.values():
+        names = [n for n in those[0].null if all(n in trial.null for trial in those)]
+        if len(those) < 2 or not names:
+            continue
+        one = copy(those[0])
+        one.rounds = tuple(sorted({n for trial in those for n in trial.rounds}))
+        one.raw, one.seen = [t.raw[0] for t in those], [t.seen[0] for t in those]
+        one.guesses = list(np.mean([t.guesses for t in those], axis=0))
+        one.null = {name: [trial.null[name][0] for trial in those] for name in names}
+        made.append(one)
+    return made if len(made) > 1 else []
 
 
 def _ranked(found: Array, truth: Array) -> float:
@@ -281,10 +252,15 @@ def _samples(
         units=units,
         **{"chance": equal, **rule.given()},
         prior=best_known(guesses, units, guess=-1),
-        raw=np.array([score(t.raw, t.truth) for t in trials]),
-        null=np.array([np.mean([score(found, t.truth) for found in t.null]) for t in trials]),
-        protected=np.array([score(t.seen, t.truth) for t in trials]),
-        rounds=tuple(sorted({t.round for t in trials})),
+        raw=np.array([score(together(t.raw), t.truth) for t in trials]),
+        null=np.array(
+            [
+                np.mean([score(together(found), t.truth) for found in t.null.values()])
+                for t in trials
+            ]
+        ),
+        protected=np.array([score(together(t.seen), t.truth) for t in trials]),
+        rounds=tuple(sorted({n for t in trials for n in t.rounds})),
         positives=sum(t.records for t in trials),
     )
 

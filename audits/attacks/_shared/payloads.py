@@ -20,6 +20,7 @@ from protocols.wire.roles import Role
 
 __all__ = [
     "PAYLOADS",
+    "ROUNDS",
     "by_round",
     "item_rows",
     "not_tested",
@@ -30,6 +31,9 @@ __all__ = [
     "single",
     "updates",
 ]
+
+ROUNDS = "by who keeps all rounds"
+"""Ends a row on several rounds together; the other row of an attack is on single ones."""
 
 PAYLOADS = {
     "P01": "model update in clear",

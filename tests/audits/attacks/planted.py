@@ -103,6 +103,17 @@ def exposures(
     return tuple(found)
 
 
+def rounds_of(found: tuple[Exposure, ...], rounds: int, noise: float) -> tuple[Exposure, ...]:
+    """Return the same clients in several rounds, with noise of each round's own on what is seen."""
+    rng = np.random.default_rng(9)
+
+    def again(one: Exposure, number: int) -> Exposure:
+        seen = {**one.raw, "delta": one.raw["delta"] + TRAIN * rng.normal(size=D) * noise}
+        return replace(one, round=number, seen=seen, raw=dict(one.raw))
+
+    return tuple(again(one, number) for number in range(1, rounds + 1) for one in found)
+
+
 def weakened(found: tuple[Exposure, ...], noise: float) -> tuple[Exposure, ...]:
     """Return exposures whose raw control is noise too: an attack that cannot work."""
     rng = np.random.default_rng(8)

@@ -10,8 +10,9 @@ import pytest
 from audits.attacks import Layers, NotApplicable, Truth
 from audits.attacks._methods.span import Span
 from audits.attacks._methods.statistics import auc
+from audits.attacks._shared.payloads import ROUNDS
 from audits.attacks.grad_span import ATTACK
-from tests.audits.attacks.planted import F, H, exposures, judged, material, weakened
+from tests.audits.attacks.planted import F, H, exposures, judged, material, rounds_of, weakened
 
 
 def test_a_plain_step_gives_every_member_away(clear, leak):
@@ -57,16 +58,41 @@ def test_weakened_it_is_inconclusive_and_never_pass(clear, leak):
 
 def test_a_null_of_the_victims_own_message_is_invalid(clear, leak, monkeypatch):
     """A split that is biased towards members shows in the null."""
-    from audits.attacks import grad_span
+    from audits.attacks._shared import span_trials
 
     def own(self, victim, spans, seen, pool):
         made(self, victim, spans, seen, pool)
         self.null = self.raw
 
-    made = grad_span._Trial.__init__
-    monkeypatch.setattr(grad_span._Trial, "__init__", own)
+    made = span_trials.Trial.__init__
+    monkeypatch.setattr(span_trials.Trial, "__init__", own)
     (_, found), *_ = judged(ATTACK, material(clear, leak))
     assert found.verdict == "INVALID"
+
+
+def test_who_keeps_all_rounds_finds_more_than_one_round_tells(clear):
+    """Forty clients, two rounds, noise of each round's own; all draws are pinned."""
+    single, *rest = judged(ATTACK, material(clear, rounds_of(exposures(40), 2, 0.03)))
+    (row, found) = next(one for one in rest if one[0].what.endswith(ROUNDS))
+    assert row.metric == ATTACK.metric and row.rounds == (1, 2)
+    assert len(row.units) == 40 and len(single[0].units) == 80
+    assert row.protected.mean() > single[0].protected.mean() + 0.03
+    assert found.verdict == "FAIL"
+    assert found.values["null"].low <= 0.5 <= found.values["null"].high
+
+
+def test_who_keeps_all_rounds_and_is_weakened_says_nothing(clear, leak):
+    once, twice = weakened(leak, 50.0), weakened(leak, 60.0)
+    there = (*once, *(replace(one, round=2) for one in twice))
+    kept = [found for row, found in judged(ATTACK, material(clear, there)) if ROUNDS in row.what]
+    assert kept and {found.verdict for found in kept} == {"INCONCLUSIVE"}
+
+
+def test_a_client_of_one_round_alone_is_nothing_to_keep(clear, leak):
+    there = rounds_of(leak[:4], 2, 0.0)[1:]
+    rows = [row for row, _ in judged(ATTACK, material(clear, there)) if ROUNDS in row.what]
+    assert {name for row in rows for name in row.units} == {one.client for one in leak[1:4]}
+    assert not any(ROUNDS in row.what for row, _ in judged(ATTACK, material(clear, leak[:4])))
 
 
 def test_a_total_of_twelve_still_leaks_and_of_sixty_less(masked):

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from audits.attacks import Layers, NotApplicable, Truth
-from audits.attacks.label_count import ATTACK, Last, _Round, estimate, overlap
-from tests.audits.attacks.planted import LAYERS, C, exposures, judged, material, weakened
+from audits.attacks._shared.label_mix import Estimate, together
+from audits.attacks._shared.payloads import ROUNDS
+from audits.attacks.label_count import ATTACK, MIX, Last, _Round, estimate, overlap
+from tests.audits.attacks.planted import LAYERS, C, exposures, judged, material, rounds_of, weakened
 
 
 def test_one_plain_step_gives_the_class_mix_away(clear, leak):
@@ -45,9 +47,10 @@ def test_an_attack_that_sees_the_truth_is_invalid(clear, leak, monkeypatch):
     """The null is where an attack that cheats shows: it knows the victim from any message."""
     from audits.attacks import label_count
 
-    monkeypatch.setattr(
-        label_count._Round, "read", lambda self, place, moved: self.truth[place], raising=True
-    )
+    def cheat(self, place, moved):
+        return Estimate(self.truth[place], self.truth[place], 0.0)
+
+    monkeypatch.setattr(label_count._Round, "read", cheat, raising=True)
     (_, found), *_ = judged(ATTACK, material(clear, leak))
     assert found.verdict == "INVALID"
 
@@ -56,6 +59,27 @@ def test_weakened_it_is_inconclusive_and_never_pass(clear, leak):
     for _, found in judged(ATTACK, material(clear, weakened(leak, 50.0))):
         assert found.verdict == "INCONCLUSIVE"
         assert "weak attack" in found.reason
+
+
+def test_who_keeps_all_rounds_reads_more_than_one_round_tells(clear, leak):
+    """Twelve clients, six rounds, noise of each round's own; all draws are pinned."""
+    single, *rest = judged(ATTACK, material(clear, rounds_of(leak, 6, 0.1)))
+    row, found = next(one for one in rest if one[0].what.endswith(ROUNDS))
+    assert (row.metric, len(row.units), row.rounds) == (MIX.metric, 12, (1, 2, 3, 4, 5, 6))
+    assert row.protected.mean() > single[0].protected.mean() + 0.03
+    assert found.verdict == "FAIL"
+    weak = rounds_of(weakened(leak, 50.0), 2, 0.1)
+    kept = [found for row, found in judged(ATTACK, material(clear, weak)) if ROUNDS in row.what]
+    assert kept and {found.verdict for found in kept} == {"INCONCLUSIVE"}
+
+
+def test_several_messages_count_by_how_little_noise_they_show():
+    prior, truth = np.full(C, 0.25), np.array([0.7, 0.1, 0.1, 0.1])
+    found = prior + 0.01 * (truth - prior)
+    noisy = [Estimate(prior, found, 0.01)] * 300
+    assert np.allclose(together(noisy), truth, atol=0.12)  # the mean of estimates says nothing
+    assert np.allclose(together(noisy[:1]), found)
+    assert np.allclose(together([Estimate(prior, truth, 1.0), *noisy[:5]]), truth, atol=1e-3)
 
 
 def test_a_total_is_read_as_a_total(masked):
@@ -102,7 +126,7 @@ def test_one_step_of_an_empty_change_tells_nothing():
     last = Last(np.ones((3, C)), np.zeros(C), np.zeros((3, C)), np.zeros(C))
     for optimiser in ("sgd", "adamw", ""):
         found = estimate(last, prior, lr=0.1, steps=1, optimiser=optimiser)
-        assert np.allclose(found, prior, atol=5e-3)
+        assert np.allclose(found.found, prior, atol=5e-3)
 
 
 def test_known_answer_of_one_plain_step():
@@ -113,9 +137,9 @@ def test_known_answer_of_one_plain_step():
     moved = np.outer(activation, gradient) * 1e-3
     last = Last(np.zeros((3, C)), np.zeros(C), moved, gradient * 1e-3)
     found = estimate(last, np.full(C, 0.25), lr=1e-3, steps=1, optimiser="sgd")
-    assert overlap(found, share) > 0.998
+    assert overlap(found.found, share) > 0.998
     told = estimate(last, np.full(C, 0.25), lr=1e-3, steps=1, optimiser="")
-    assert np.array_equal(found, told)
+    assert np.array_equal(found.found, told.found)
 
 
 def test_overlap_of_class_mixes():
