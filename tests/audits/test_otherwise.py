@@ -59,7 +59,7 @@ def test_what_cannot_be_counted_is_refused(view: RunView) -> None:
     bare = NoisedRun(policy=PrivacyPolicy.preset("masks")).view()
     for wrong in ({"missing": [-1]}, {"missing": [99]}, {"delta": 0.0}, {"delta": 2.0}):
         with pytest.raises(PolicyError):
-            otherwise(view, **wrong)  # type: ignore[arg-type]
+            otherwise(view, **wrong)
     with pytest.raises(PolicyError) as without:
         otherwise(bare)
     assert "no noise" in without.value.why
