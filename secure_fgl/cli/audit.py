@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from secure_fgl.cli._shared.verb import EXAMPLE, Format, FormatOption, verb
+from secure_fgl.cli.account import account
 from secure_fgl.cli.attack import attack
 from secure_fgl.cli.bundle import bundle
 from secure_fgl.cli.diff import diff
@@ -22,8 +23,6 @@ from secure_fgl.cli.watch import watch
 
 if TYPE_CHECKING:
     from audits.evidence.verify import Verification
-
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -163,44 +162,6 @@ def _tell(outcome: Verification, format: Format) -> int:
     return OK if outcome.ok and failed is None else BROKEN
 
 
-@app.command("account", epilog=EXAMPLE["account"])
-@verb
-def account(run: RunArgument, format: FormatOption = Format.table) -> int:
-    """Count the privacy loss of a run: what its noise was planned to give, and what was recorded.
-
-    Every epsilon stands with its unit, adjacency, trust model, scope, delta and assumptions.
-    Nothing is changed by reading.
-
-    Exit code, the first that applies:
-
-    5: the evidence is broken, so the numbers cannot be relied on.
-
-    6: something left that was not planned.
-
-    7: the privacy budget is exceeded, or the record does not bear the plan's target out.
-
-    0: none of these, which is no proof; without noise there is no claim either.
-    """
-    from audits.accounting.account import account as count
-    from audits.evidence.steps import Case
-    from secure_fgl.cli._shared.account import judge, print_account
-    from secure_fgl.cli._shared.output import print_json
-    from secure_fgl.errors import UsageError
-    from secure_fgl.store.finished_run import Run
-
-    view = Run(run).view()
-    if view.side and not Case(view).yardstick.clients:
-        raise UsageError(
-            f"{view.side} is no client, and what clients spent is not in its ledger.",
-            fix="count on a client's side, or on a run folder into which all sides were gathered",
-        )
-    found = count(view)
-    if format is Format.json:
-        print_json(found.model_dump_json(indent=2))
-    else:
-        print_account(found)
-    return judge(found)
-
-
+app.command("account", epilog=EXAMPLE["account"])(account)
 app.command("explain", epilog=EXAMPLE["explain"])(explain)
 app.command("export", epilog=EXAMPLE["export"])(export)

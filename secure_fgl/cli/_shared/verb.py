@@ -137,6 +137,7 @@ EXAMPLE = {
     "account": example(
         "secure-fgl audit account runs/first",
         "secure-fgl audit account runs/first --format json",
+        "secure-fgl audit account runs/first --missing 0..3 --delta 1e-6",
     ),
     "site": example("secure-fgl site join /srv/party charter.json"),
     "new": example(

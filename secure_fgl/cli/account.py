@@ -1,0 +1,120 @@
+"""``secure-fgl audit account``: what a run spent of its clients' privacy."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from secure_fgl.cli._shared.verb import Format, FormatOption, verb
+
+if TYPE_CHECKING:
+    from audits.accounting.otherwise import Otherwise
+    from audits.evidence.run_files import RunView
+
+_RANGE = re.compile(r"(\d{1,6})(?:\.\.(\d{1,6}))?")
+_MOST = 200  # rows of a range
+
+
+class Unit(StrEnum):
+    """Whose presence is bounded."""
+
+    client = "client"
+    record = "record"
+
+
+@verb
+def account(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    missing: Annotated[
+        str,
+        typer.Option(metavar="N|N..M", help="Count anew: so many others are away or collude."),
+    ] = "",
+    delta: Annotated[
+        float | None, typer.Option(help="Count anew for this delta, in place of the plan's.")
+    ] = None,
+    unit: Annotated[
+        Unit | None, typer.Option(help="Count anew for a client, or for a training record.")
+    ] = None,
+    format: FormatOption = Format.table,
+) -> int:
+    """Count the privacy loss of a run: what its noise was planned to give, and what was recorded.
+
+    Every epsilon stands with its unit, adjacency, trust model, scope, delta and assumptions.
+    Nothing is changed by reading.
+
+    With --missing, --delta or --unit the run is counted anew under these assumptions,
+    in place of the plan's; the rest of the account is left out. The exit code is that
+    of the whole account.
+
+    Exit code, the first that applies:
+
+    5: the evidence is broken, so the numbers cannot be relied on.
+
+    6: something left that was not planned.
+
+    7: the privacy budget is exceeded, or the record does not bear the plan's target out.
+
+    0: none of these, which is no proof; without noise there is no claim either.
+    """
+    from audits.accounting.account import account as count
+    from audits.evidence.steps import Case
+    from secure_fgl.cli._shared.account import judge, print_account
+    from secure_fgl.cli._shared.output import print_json
+    from secure_fgl.errors import UsageError
+    from secure_fgl.store.finished_run import Run
+
+    view = Run(run).view()
+    if view.side and not Case(view).yardstick.clients:
+        raise UsageError(
+            f"{view.side} is no client, and what clients spent is not in its ledger.",
+            fix="count on a client's side, or on a run folder into which all sides were gathered",
+        )
+    found = count(view)
+    if missing or delta is not None or unit is not None:
+        _anew(view, missing, delta, unit or Unit.client, format)
+        return judge(found)
+    if format is Format.json:
+        print_json(found.model_dump_json(indent=2))
+    else:
+        print_account(found)
+    return judge(found)
+
+
+def _anew(view: RunView, missing: str, delta: float | None, unit: Unit, format: Format) -> None:
+    """Count under other assumptions, and print that."""
+    from audits.accounting.otherwise import otherwise
+    from secure_fgl.cli._shared.account import shown
+    from secure_fgl.cli._shared.output import cell, console, grid, print_json, print_pairs
+
+    rows: tuple[Otherwise, ...]
+    rows = otherwise(view, missing=_range(missing), delta=delta, unit=unit.value)
+    if format is Format.json:
+        print_json([row.model_dump(mode="json") for row in rows])
+        return
+    first = rows[0].planned
+    labels = ("unit", "adjacency", "model", "scope", "delta")
+    print_pairs([(name, str(getattr(first, name))) for name in labels])
+    table = grid([">Missing", ">ε planned", ">ε recorded", "Assumes"])
+    for row in rows:
+        number = "-" if row.missing is None else str(row.missing)
+        told = "; ".join(row.planned.assumptions)
+        table.add_row(number, shown(row.planned), shown(row.recorded), cell(told))
+    console(stderr=False).print(table)
+
+
+def _range(text: str) -> range:
+    from secure_fgl.errors import UsageError
+
+    if not text:
+        return range(0)
+    found = _RANGE.fullmatch(text)
+    if found is None:
+        raise UsageError("--missing is a number, or two as in 0..5.")
+    first, last = int(found[1]), int(found[2] or found[1])
+    if not first <= last < first + _MOST:
+        raise UsageError(f"--missing goes up, over {_MOST} numbers at most.")
+    return range(first, last + 1)
