@@ -124,7 +124,7 @@ def test_nulls_are_at_chance_in_nineteen_of_twenty_seeds(clear: Case) -> None:
         for n, (_, found) in enumerate(judged(ATTACK, Material(case=clear, released=given))[:2]):
             null = found.values["null"]
             off[n] += not null.low <= 0.5 <= null.high
-            assert found.verdict == "FAIL" or null.low > 0.5
+            assert found.verdict != "PASS"  # the model knows its records
     assert max(off.values()) <= 1
 
 
