@@ -80,16 +80,7 @@ def material(
     except SecureFglError as error:  # no keys, no data: what needs no capture is still audited
         if (data is not None or plugins) and not isinstance(error, NeedsPlugin):
             raise
-        why = error.what
-        return Material(
-            case=case,
-            unasked=why,
-            released=None if replay is None else _released(run, replay),
-            unreleased="" if replay is not None else why,
-            missing=why,
-            unread=True,
-            simulated=simulated,
-        )
+        return _unread(run, case, replay, error.what)
     missing, unread = "", False
     if not found:
         unread = weighs(case)
@@ -111,6 +102,19 @@ def material(
         missing=missing,
         unread=unread,
         simulated=simulated,
+    )
+
+
+def _unread(run: Run, case: Case, replay: ReplayedRun | None, why: str) -> Material:
+    """Return what there is of a run whose captures, or whose data, cannot be read here."""
+    return Material(
+        case=case,
+        unasked=why,
+        released=None if replay is None else _released(run, replay),
+        unreleased="" if replay is not None else why,
+        missing=why,
+        unread=True,
+        simulated=case.roster_file.simulated,
     )
 
 
