@@ -120,6 +120,19 @@ def _unread(run: Run, case: Case, replay: ReplayedRun | None, why: str) -> Mater
     )
 
 
+def _unread(run: Run, case: Case, replay: ReplayedRun | None, why: str) -> Material:
+    """Return what there is of a run whose captures, or whose data, cannot be read here."""
+    return Material(
+        case=case,
+        unasked=why,
+        released=None if replay is None else _released(run, replay),
+        unreleased="" if replay is not None else why,
+        missing=why,
+        unread=True,
+        simulated=case.roster_file.simulated,
+    )
+
+
 def _uncaptured(run: Run, case: Case, data: Path | None, plugins: Sequence[Given]) -> Material:
     """Return what there is of a run that captured nothing: its models, and its clients once more.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,11 +123,10 @@ def test_ratings_are_pairs_and_candidates_stand_in_the_graph_alike() -> None:
     asked = asked_of(data, spec)
     assert len(set(asked.candidates.marks)) == 12 and asked.candidates.members.sum() == 4
     alone = asked.training_on(np.arange(12) < 2)
+    none = np.zeros(12, dtype=bool)
     anew = RatingsData.from_ratings(
-        ClientRatings(
-            user, item, part.rating, np.arange(12) < 2, *[np.zeros(12, bool)] * 2, np.arange(12)
-        ), 8, 6
-    )  # fmt: skip
+        replace(part, train=np.arange(12) < 2, val=none, test=none), 8, 6
+    )
     assert alone.count == 2 and alone.graph.users == anew.graph.users
     assert torch.equal(alone.graph._pairs, anew.graph._pairs)
     sure = asked.confidence(np.full((12, 1), 3.0, np.float32))

@@ -56,7 +56,8 @@ class Asked:
         """Return how sure predictions for all of the site's records are of the truth, (N,)."""
         p = np.asarray(predictions, dtype=np.float64)[self.numbers]
         if self.spec.task == "rating":
-            return -np.abs(p[:, 0] - self.data.rating.numpy()[self.numbers])
+            off: Array = np.abs(p[:, 0] - self.data.rating.numpy()[self.numbers])
+            return -off
         y = self.data.y.numpy()[self.numbers]
         if y.ndim > 1:  # a yes-or-no question a column, some without an answer
             p = np.clip(p, 1e-7, 1.0 - 1e-7)
@@ -118,7 +119,7 @@ def _graphs(data: Any, numbers: Any) -> Known:
     """Nodes, edges, share of the class and closeness to the mean; marked by all of a graph."""
     sizes, edges = data.sizes, data.edges.numpy()
     owner = np.repeat(np.arange(len(sizes)), sizes)
-    x = sp.csr_array(data.x if sp.issparse(data.x) else data.x.numpy())
+    x: Any = data.x if sp.issparse(data.x) else sp.csr_array(data.x.numpy())
     member = sp.csr_array((np.ones(len(owner)), (owner, np.arange(len(owner)))))
     means = np.asarray((member @ x).todense())[numbers] / sizes[numbers, None]
     count = np.bincount(owner[edges[0]], minlength=len(sizes))[numbers]
@@ -128,9 +129,10 @@ def _graphs(data: Any, numbers: Any) -> Known:
 
     def whole(number: int) -> bytes:
         first = starts[number]
-        rows = x[first : first + sizes[number]].toarray().tobytes()
+        rows: bytes = x[first : first + sizes[number]].toarray().tobytes()
         own = edges[:, order[ends[number] : ends[number + 1]]] - first
-        return rows + own.tobytes() + y[number].tobytes()
+        ends_of, label = bytes(own.tobytes()), bytes(y[number].tobytes())
+        return rows + ends_of + label
 
     known = [sizes[numbers].astype(np.float64), count.astype(np.float64)]
     known += [_near(means)] + ([_share(y[numbers])] if y.ndim == 1 else [])
