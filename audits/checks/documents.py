@@ -7,6 +7,7 @@ import hmac
 from collections.abc import Iterator
 
 from audits.accounting.engines import false_noise
+from audits.checks.parties.approvals import approvals
 from audits.checks.parties.forgotten import destroyed_ledger
 from audits.checks.parties.left import may_lack_head
 from audits.evidence.run_files import LEDGER_LIMIT, fail
@@ -30,6 +31,7 @@ def files(case: Case) -> str:
     case.result, case.metrics  # noqa: B018 - these too; a run that ended early may lack them
     if not view.ledgers:
         if when := destroyed_ledger(case):
+            _was_to_destroy(case)
             raise NotChecked(f"{view.side} destroyed its ledger at {when}, as it signed")
         fail("files", "there is no ledger")
     for party, data in view.ledgers.items():
@@ -53,6 +55,20 @@ def files(case: Case) -> str:
     if lacking:
         return f"{found} and {plural(len(view.checkpoints), 'signed head')}"
     return f"{found} and {'its signed head' if view.side else 'their signed heads'}"
+
+
+def _was_to_destroy(case: Case) -> None:
+    """The key of that word is of the charter that all signed, whose policy let this role do it.
+
+    No later step looks at a side without a ledger: who rewrote its roster could sign with any key.
+    """
+    for check in (plan, roster, approvals):
+        check(case)
+    kept = case.policy.retention.get(case.roster.party(case.view.side).role)
+    if kept is None or kept.ledgers is None:
+        fail("files", f"{case.view.side} destroyed its ledger, and the policy keeps it for ever")
+    if set(case.view.forgotten) != {case.view.side}:
+        fail("files", "one party's side of a run holds its own notes alone")
 
 
 def _of_this_version(case: Case) -> None:

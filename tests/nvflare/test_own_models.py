@@ -21,7 +21,7 @@ from protocols.policy.policy import PrivacyPolicy
 from protocols.policy.release import Release
 from protocols.policy.retention import Kept
 from protocols.wire.roles import Role
-from protocols.wire.roster import AGGREGATOR_NAME, run_id
+from protocols.wire.roster import AGGREGATOR_NAME, Roster, run_id
 from secure_fgl import load_model
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
@@ -420,6 +420,47 @@ def test_a_sweep_believes_no_policy_but_the_run_s(played: Parties, tmp_path: Pat
     (error,) = swept(place, 59)
     assert isinstance(error, EvidenceError) and "does not follow" in str(error)
     assert (side(place) / "models" / NAME / "model").is_file()
+
+
+def destroyed(played: Parties, name: str, to: Path) -> Path:
+    """A party's folder whose ledger somebody removed, beside a note that its keys signed."""
+    place = copied(played, name, to)
+    me, run = load_identity(place), played.charter.run
+    for gone in ("ledger", "heads", "captured", "models", "checkpoints", "budgets"):
+        shutil.rmtree(side(place) / gone, ignore_errors=True)
+    for gone in ("result.json", "metrics.jsonl", "exchanges.txt"):
+        (side(place) / gone).unlink(missing_ok=True)
+    note = note_of(me.signing, Forgotten(KINDS, "2030-01-01T00:00:00Z"), run=run, party=name)
+    Folder(side(place)).write(f"forgotten/{name}.jsonl", note)
+    return place
+
+
+def test_a_ledger_that_is_missing_is_not_passed_off_as_destroyed(
+    played: Parties, tmp_path: Path
+) -> None:
+    place = destroyed(played, NAME, tmp_path)
+    assert Run(place).verify().verdict == "own side destroyed, as signed"  # the control
+    # Who holds no key of the party's writes a roster with a key of its own, and signs with that.
+    assert new_identity(tmp_path / "new", NAME, Role.CLIENT)
+    me = load_identity(tmp_path / "new")
+    charter = played.charter
+    others = [charter.roster.party(p["name"]) for p in charter.roster.document()]
+    forged = Roster([me.party, *(party for party in others if party.name != NAME)])
+    named = run_id(charter.nonce, forged, charter.plan.digest, charter.policy.digest)
+    file, note = side(place) / "roster.json", Forgotten(KINDS, "2030-01-01T00:00:00Z")
+    document = json.loads(file.read_bytes())
+    for run in (charter.run, named):  # under the run's name, and under the one that follows
+        told = {**document, "run": run, "parties": forged.document()}
+        file.write_text(json.dumps(told, indent=2, sort_keys=True) + "\n")
+        signed = note_of(me.signing, note, run=run, party=NAME)
+        Folder(side(place)).write(f"forgotten/{NAME}.jsonl", signed)
+        assert Run(place).verify().verdict == "FAILED at files"
+        assert invoke("audit", "verify", place).exit_code == 5
+    for name in ("key-authority", AGGREGATOR_NAME):  # its policy keeps their ledgers for ever
+        kept = destroyed(played, name, tmp_path)
+        assert "keeps it for ever" in step(kept, "files").detail
+        assert Run(kept).verify().verdict == "FAILED at files"
+    assert invoke("audit", "verify", kept, "--expect-plan", "0" * 64).exit_code == 5
 
 
 # --- what a policy holds back -------------------------------------------------------------------
