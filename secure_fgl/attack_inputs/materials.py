@@ -108,19 +108,6 @@ def material(
 
 
 def _unread(run: Run, case: Case, replay: ReplayedRun | None, why: str) -> Material:
-    """Return what there is of a run whose captures cannot be read here: its models at most."""
-    return Material(
-        case=case,
-        unasked=why,
-        released=None if replay is None else _released(run, replay),
-        unreleased="" if replay is not None else why,
-        missing=why,
-        unread=True,
-        simulated=case.roster_file.simulated,
-    )
-
-
-def _unread(run: Run, case: Case, replay: ReplayedRun | None, why: str) -> Material:
     """Return what there is of a run whose captures, or whose data, cannot be read here."""
     return Material(
         case=case,
