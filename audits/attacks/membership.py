@@ -175,7 +175,7 @@ class _Asked:
         self.alone = {name: self._train({name: own}) for name, own in members.items()}
         order = [clients[n] for n in rng.permutation(len(clients))]
         sides = order[: len(order) // 2], order[len(order) // 2 :]
-        models = [self._train({name: members[name] for name in side}) for side in sides]
+        models = [self._elsewhere(*pair) for pair in (sides, sides[::-1])]
         self._without = {
             name: model
             for side, model in zip(sides, reversed(models), strict=True)
@@ -186,6 +186,13 @@ class _Asked:
             name: np.stack([given.confidence(self._train({name: part}), name) for part in parts])
             for name, parts in self._inside.items()
         }
+
+    def _elsewhere(self, side: Sequence[str], others: Sequence[str]) -> object | None:
+        """Return what one half of all sites makes without records of the other; None: of none."""
+        given = self._given.candidates
+        known = np.concatenate([given[name].marks[given[name].members] for name in others])
+        parts = {n: given[n].members & ~np.isin(given[n].marks, known) for n in side}
+        return self._train(parts) if any(part.any() for part in parts.values()) else None
 
     def _train(self, parts: Mapping[str, Bools]) -> object:
         if self._material.late():
@@ -232,8 +239,9 @@ class _Asked:
 
     def _known(self, client: str, own: Candidates) -> tuple[Pair, ...]:
         """Return what attackers without the model know, in both directions; a guess comes first."""
-        without = self._given.confidence(self._without[client], client)
-        scores = [np.zeros(len(own.members)), without]
+        scores, without = [np.zeros(len(own.members))], self._without[client]
+        if without is not None:
+            scores.append(self._given.confidence(without, client))
         scores += [sign * one for one in own.known for sign in (1.0, -1.0)]
         return tuple(_split(one, own.members) for one in scores)
 

@@ -35,8 +35,7 @@ _TOPICS = {
 _ESTIMATES = {
     "A01": "AUC: of two items, one that the user trained on and one not, how often the attack "
     "names the right one; 0.5 is a coin, 1 is always. It is asked over the whole catalogue, and "
-    "among the rows that were seen, where decoys should hide the true ones. Prior: who ranks items "
-    "by how popular they are.",
+    "among the rows seen, where decoys should hide the true ones. Prior: who ranks by popularity.",
     "A02": "The share of a client's tags that are turned back. Two rows are facts: the matcher has "
     "no key, and one tag server one share of it. With one client the matcher has a quota of "
     "guesses, which find what they find by design: that is the prior.",
@@ -45,8 +44,7 @@ _ESTIMATES = {
     "A04": "Overlap: the share of a client's records that the guess puts into the right class. "
     "AUC: of two classes, one held and one not, how often the right one is named. Chance is the "
     "guess that all classes are equally common, which is good where they are. Prior is the best "
-    "guess from what the other clients hold. It is about a client as a whole, not about one "
-    "person.",
+    "guess from what the other clients hold. It is about a client as a whole, not one person.",
     "A05": "AUC: of two records, one used for training and one not, how often the attack names the "
     "right one; 0.5 is a coin, 1 is always. TPR at 1 % FPR: the share of training records that are "
     "found while one other record in a hundred is accused. Prior: the same without the message.",

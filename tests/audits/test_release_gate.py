@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -151,7 +152,7 @@ def test_broken_evidence_and_drift_let_nothing_out(toy: Toy, view: RunView, tmp_
 
 
 def test_the_statement_says_who_accepted_what_and_binds_run_and_ledgers(
-    view: RunView, other: Toy, tmp_path: Path
+    view: RunView, other: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, key = laid(view, tmp_path / "run", row(**LEAK)), pem(tmp_path / "key.pem")
     accepted = waiving(tmp_path, "ATTACK_A05", day(30))
@@ -187,6 +188,11 @@ def test_the_statement_says_who_accepted_what_and_binds_run_and_ledgers(
         with pytest.raises(EvidenceError, match="release"):
             check_statement(Run(place), file, keys)
     assert one.envelope.payload_type == PAYLOAD_TYPE
+    for later, over in ((30, False), (31, True)):  # the waiver's last day, and the next one
+        until = datetime.now(UTC).date() + timedelta(days=later)
+        monkeypatch.setattr("secure_fgl.store.sides.released.today", lambda day=until: day)
+        with pytest.raises(EvidenceError, match="is over") if over else nullcontext():
+            check_statement(Run(run), out, trusted)
 
 
 def test_its_subjects_are_the_models_of_the_ledgers_and_their_files(

@@ -106,6 +106,12 @@ def test_models_of_ratings_are_asked_where_nothing_is_captured(tmp_path: Path) -
     assert found[0].verdict == "NOT_APPLICABLE" and "not a whole model" in found[0].reason
     assert all(row.n_clients == 6 and "own model" in row.what for row in found[1:])
     assert "exchangeable" not in found[1].reason and "epsilon" in found[1].reason
+    models = run.client_models  # nobody chooses whose model is looked at by taking keys away
+    models._keys.remove(models._key_of(sorted(given.released.own)[0]))
+    left = material(run)
+    assert left.released is not None and len(left.released.own) == 5
+    said = {row.verdict: row.reason for row in attack(left, ["A12"]).rows if row.id == "A12"}
+    assert said["NOT_TESTED"] == "1 clients' own models do not open here"
 
 
 def masks(count: int) -> dict[str, Any]:

@@ -102,18 +102,22 @@ def _same(one: Any, other: Any) -> bool:
 def _own(
     run: Run, sites: Mapping[str, Site], shared: Mapping[str, object]
 ) -> tuple[dict[str, object], str]:
-    """Return the clients' own models that open here and are not the shared one, or why none."""
+    """Return the clients' own models that open here and are not the shared one; why some do not.
+
+    Nobody may choose whose model is looked at by taking keys away.
+    """
     models, found = run.client_models, dict[str, object]()
     checkpoint = run.checkpoint()[1]
-    opened = False
+    opened = set[str]()
     for name in sorted(set(models.openable()) & set(sites)):
         with contextlib.suppress(SecureFglError):
             model = models.open(name, checkpoint).model
-            opened = True
+            opened.add(name)
             if not any(_same(model, one) for one in shared.values()):
                 found[name] = model
     if opened:
-        return found, ""
+        locked = len(set(models.clients()) & set(sites) - opened)
+        return found, f"{locked} clients' own models do not open here" if locked else ""
     return {}, "no client's own model opens here: none was kept, or its key is at its site only"
 
 

@@ -16,7 +16,7 @@ from crypto.signing.signatures import SigningKey, VerifyKey
 from protocols.errors import EvidenceError
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import Folder, content
-from secure_fgl.store.sides.release import Looked
+from secure_fgl.store.sides.release import Looked, today
 
 __all__ = ["check_statement", "released"]
 
@@ -60,7 +60,7 @@ def check_statement(run: Looked, path: Path, trusted: Mapping[str, str]) -> None
     Raises:
         UsageError: it cannot be read.
         EvidenceError: at step ``release``: it is none, not signed with a trusted key, or is about
-            another run, plan or ledger.
+            another run, plan or ledger, or rests on a waiver that is over.
     """
     one, case = _opened(path, trusted), Case(run.view())
     told = one.predicate
@@ -73,6 +73,21 @@ def check_statement(run: Looked, path: Path, trusted: Mapping[str, str]) -> None
         mine = {"entries": str(len(leaves)), "party": party, "root": root(leaves).hex()}
         if mine not in heads:
             raise _bad(f"it is about another ledger of {party} than the one that is here")
+    _check_waivers(told)
+
+
+def _check_waivers(told: Mapping[str, Any]) -> None:
+    """See that each waiver that a release rests on holds today: nobody accepted for ever."""
+    attacks = told.get("attacks")
+    if not isinstance(attacks, list) or not attacks:
+        raise _bad("it names no attacks")
+    for answer in attacks:
+        waiver = answer.get("waiver") if isinstance(answer, dict) else {}
+        if waiver is None:
+            continue
+        until = waiver.get("until") if isinstance(waiver, dict) else None
+        if not isinstance(until, str) or until < today().isoformat():
+            raise _bad("a waiver that it rests on is over; have the run released anew")
 
 
 def _opened(path: Path, trusted: Mapping[str, str]) -> Statement:

@@ -174,6 +174,25 @@ def test_records_that_two_sites_train_on_are_no_null(
     assert loss.verdict == verdict, loss.reason
 
 
+def test_a_model_of_the_same_records_is_no_prior(clear: Case) -> None:
+    """Sites hold most records together: trained elsewhere on them, a model would know members."""
+    world = World(12, lift=8.0)
+    for one in world.candidates.values():
+        one.marks[np.flatnonzero(one.members)[:54]] = [f"all/{n}" for n in range(54)]
+
+    def train(parts: Mapping[str, Array], seed: int) -> Made:
+        marks = [world.candidates[name].marks[part] for name, part in parts.items()]
+        known = np.concatenate(marks)
+        moved = {n: 8.0 * np.isin(one.marks, known) for n, one in world.candidates.items()}
+        return Made(moved, seed)
+
+    loss = rows(clear, world.released(train=train))[0]
+    assert loss.verdict == "FAIL", loss.reason
+    for one in world.candidates.values():  # nobody holds anything alone, and no null can be made
+        one.marks[one.members] = [f"all/{n}" for n in range(60)]
+    assert {row.verdict for row in rows(clear, world.released(train=train))} == {"NOT_TESTED"}
+
+
 def test_clients_own_models_are_asked_by_their_own_records(clear: Case) -> None:
     world = World()
     members = {name: one.members for name, one in world.candidates.items()}
