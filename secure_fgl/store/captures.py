@@ -33,7 +33,7 @@ from protocols.evidence.ledger import read_lines
 from protocols.versions import CAPTURE
 from protocols.wire.roles import Role
 from secure_fgl.errors import UsageError
-from secure_fgl.store.files import Folder, run_name
+from secure_fgl.store.files import Folder, is_run_name, run_name
 from secure_fgl.store.state_store import VARIABLE, FileStateStore, default_folder
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def sweep(captures: Path | None = None) -> None:
         captures: the folder of all runs' keys to captures; the default one if None.
     """
     folder = Folder(default_folder() / "captures" if captures is None else captures)
-    for run in folder.folders():
+    for run in filter(is_run_name, folder.folders()):  # nothing else there is ours to destroy
         try:
             over = date.fromisoformat(folder.read(f"{run}/until").decode("ascii")) < today()
         except (OSError, ValueError, SecureFglError):

@@ -41,7 +41,8 @@ class Run(Results):
 
     Args:
         path: the run folder, or a party's folder, whose own side of its run is looked at; raises
-            UsageError if it is neither.
+            UsageError if it is neither, and EvidenceError at step ``files`` for a party's folder
+            whose keys to captures lie behind a link.
 
     Attributes:
         party: where this is one party's side, the folder of the run at the party; None: the folder
@@ -53,7 +54,10 @@ class Run(Results):
         self.folder = Folder(self.path)
         sweep()  # whoever looks at a run ends captures whose days are over
         if self.party is not None:
-            sweep(party_of(self.party) / "keys" / "captures")
+            home = party_of(self.party)
+            # The folder may be a stranger's: a link in it would lead to folders of whoever looks.
+            Folder(home).folders("keys/captures")
+            sweep(home / "keys" / "captures")
         if not self.folder.holds("plan.json"):
             raise UsageError(
                 f"{self.path} is not a run folder: it holds no plan.json.",

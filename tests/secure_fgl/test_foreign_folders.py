@@ -122,6 +122,31 @@ def test_keys_are_neither_read_nor_written_through_a_link(
             use("client-1")
 
 
+@pytest.mark.parametrize("link", ["keys", "keys/captures", ""])
+def test_looking_at_a_stranger_s_party_folder_removes_nothing_elsewhere(
+    link: str, mine: Path, state: Path, tmp_path: Path
+) -> None:
+    run, home = "ef" * 16, tmp_path / "stranger"
+    own = tmp_path / "own" / "captures"
+    for name in (run, "thesis"):  # like keys of models, and like anything else
+        (own / name).mkdir(parents=True)
+    side = home / "runs" / run / "run"
+    side.mkdir(parents=True)
+    (side.parent / "charter.json").write_text("{}")
+    (side / "plan.json").write_text("{}")
+    place = home / link if link else home / "keys"
+    place.parent.mkdir(exist_ok=True)
+    if link:
+        place.symlink_to(own if link == "keys/captures" else own.parent)
+        with pytest.raises(EvidenceError, match="link"):
+            Run(home)
+        assert sorted(p.name for p in own.iterdir()) == [run, "thesis"]
+        return
+    own.parent.rename(place)  # control: what lies in that folder itself is swept, if it is a run's
+    Run(home)
+    assert [p.name for p in (place / "captures").iterdir()] == ["thesis"]
+
+
 # --- what a run folder holds ----------------------------------------------------------------------
 
 READ = ("plan.json", "policy.json", "roster.json", "result.json", "metrics.jsonl",
