@@ -37,7 +37,7 @@ class FieldPlan(Strict):
         dtype, shape, dims: of the array, and what its dimensions are called.
         carried: the disclosure of a field beside the key of a MATCH message; else empty.
         bound, step: largest entry, and distance of two, as decimal texts; empty off the grid.
-        told: how a client's own noise tells it, where it is not part of a vector.
+        told: how a client's own noise tells it, outside a vector.
         moves: by how much one record changes it at most; 0: that is not known.
     """
 
@@ -152,10 +152,7 @@ class DataPlan(Strict):
     """What a plan may know of the data: public facts and padded upper bounds, never a count.
 
     Attributes:
-        name, task: of the data set.
-        features, classes: how many there are.
-        records: training records of a client, at most.
-        synthetic: whether the data are generated.
+        features, classes, records: how many; of records, for training at a client, at most.
         multilabel: whether each of `classes` is a yes-or-no question of its own.
         users, items: how many a rating task knows at most; else 0.
         scale: lowest and highest rating, in decimal; else empty.
