@@ -11,7 +11,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from protocols.strict import Strict, not_yaml, problems, read_yaml
-from secure_fgl.config_partition import PartitionConfig
+from secure_fgl.config_partition import EvaluationConfig, PartitionConfig
 from secure_fgl.config_values import asks_for_a_variable, expanded, set_key
 from secure_fgl.errors import UsageError
 
@@ -24,7 +24,15 @@ OWN = "own"
 
 
 class AlgorithmConfig(Strict):
-    """Which algorithm, for how long. Only the chosen name's options are read."""
+    """Which algorithm, for how long.
+
+    Attributes:
+        name: see ``secure-fgl list algorithms``, or a plug-in's.
+        rounds: how often clients train and their results are put together.
+        epochs: passes over its own data that a client makes in a round.
+        options: further settings by algorithm: ``{fed_prox: {mu: 0.01}}``; those of other names
+            than the chosen one are not read.
+    """
 
     name: str = "fed_avg"
     rounds: int = Field(default=50, ge=1, le=100_000)
@@ -37,8 +45,11 @@ class ModelConfig(Strict):
 
     Attributes:
         name: a model for the task's kind; None: gcn for nodes, gin for graphs, dot for ratings.
+        hidden: width of hidden layers, or of embeddings.
+        layers: how many there are.
         dropout: rate on hidden layers.
         lr: step size.
+        weight_decay: L2 penalty per step.
         optimiser: ``adam`` has its weight decay in the gradient, ``adamw`` beside it.
         keep_moments: whether what ``adam`` and ``adamw`` remember stays at the client from round
             to round; otherwise they start anew in every round.
@@ -62,7 +73,13 @@ class DataConfig(Strict):
     """Which data, where it lies, how it is split (before it is partitioned) and shared out.
 
     Attributes:
-        features: how each site scales its features, see `secure_fgl.data.features`.
+        name: see ``secure-fgl list datasets``; ``own``: tables of your own.
+        root: the folder in which data lie; None: the one that ``SECURE_FGL_DATA`` names.
+        options: further settings of this data set.
+        features: how each site scales its features, by its own records: ``row`` (each record sums
+            to 1), ``l2`` (each has norm 1), ``standard`` (each column has mean 0, deviation 1).
+        split: shares of training, validation and test records.
+        partition: which client holds what.
     """
 
     name: str = "synthetic_banks"
@@ -77,23 +94,6 @@ class DataConfig(Strict):
         if min(self.split) <= 0 or sum(self.split) > 1 + 1e-9:
             raise ValueError("split: three shares above 0 that sum to at most 1")
         return self
-
-
-class EvaluationConfig(Strict):
-    """Which model is scored, and which references the simulator finds outside the federation.
-
-    Where a policy lets no counts leave, and with ``kept``, each client keeps its own best model;
-    with ``told`` clients tell scores under their own noise (`own_noise` of NOISED), each charged.
-
-    ``whole_graph`` is how the clients' models do with all edges between clients restored, over all
-    test nodes, on average (ADR 0048).
-    ``mean`` predicts the mean of all training ratings, ``pmf`` is biased matrix factorisation on
-    them; only rating tasks have these, and their headline is the RMSE where a client is one user.
-    """
-
-    at: Literal["downloaded", "trained", "kept"] = "downloaded"
-    told: bool = False
-    references: tuple[Literal["local", "centralised", "whole_graph", "mean", "pmf"], ...] = ()
 
 
 class TransportConfig(Strict):
@@ -111,7 +111,11 @@ class TransportConfig(Strict):
 
 
 class BudgetConfig(Strict):
-    """Where the sites' privacy budgets are kept; None: the user's state folder (O20)."""
+    """Where the sites' privacy budgets are kept (O20).
+
+    Attributes:
+        store: a folder; None: ``$SECURE_FGL_BUDGETS``, else the user's state folder.
+    """
 
     store: str | None = None
 

@@ -1,24 +1,26 @@
-"""Which client holds what, and what clients are called."""
+"""Parts of a configuration: which client holds what and is called how, and what is scored."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from protocols.strict import Strict
 from secure_fgl.run.naming import client_names, misnamed
 
-__all__ = ["PartitionConfig"]
+__all__ = ["EvaluationConfig", "PartitionConfig"]
 
 
 class PartitionConfig(Strict):
     """Which client holds what.
 
     Attributes:
+        name: see ``secure-fgl list partitions``.
         clients: how many there are.
         names: what they are called, in place of `clients`; without it ``client-1``, ``client-2``, …
             Of own data, the name of a client is that of its folder.
+        options: further settings of this partition.
     """
 
     name: str = "louvain_balanced"
@@ -53,3 +55,27 @@ class PartitionConfig(Strict):
     def called(self) -> tuple[str, ...]:
         """The clients' names, in the order of plans: sorted."""
         return tuple(sorted(self.names)) or client_names(self.clients)
+
+
+class EvaluationConfig(Strict):
+    """Which model is scored, and which references the simulator finds outside the federation.
+
+    Where a policy lets no counts leave, and with ``kept``, each client keeps its own best model;
+    with ``told`` clients tell scores under their own noise (`own_noise` of NOISED), each charged.
+
+    ``whole_graph`` is how the clients' models do with all edges between clients restored, over all
+    test nodes, on average (ADR 0048).
+    ``mean`` predicts the mean of all training ratings, ``pmf`` is biased matrix factorisation on
+    them; only rating tasks have these, and their headline is the RMSE where a client is one user.
+
+    Attributes:
+        at: the model that a client scores: ``downloaded`` (as it came), ``trained`` (after its own
+            training in that round), ``kept`` (the best that it had).
+        told: whether clients tell scores under their own noise.
+        references: ``local`` (each client alone), ``centralised`` (all data in one place),
+            ``whole_graph``, ``mean``, ``pmf``.
+    """
+
+    at: Literal["downloaded", "trained", "kept"] = "downloaded"
+    told: bool = False
+    references: tuple[Literal["local", "centralised", "whole_graph", "mean", "pmf"], ...] = ()

@@ -30,10 +30,15 @@ from protocols.versions import PLAN
 
 
 class FieldPlan(Strict):
-    """One field: what it says and how big it is. `bound` and `step` are decimal texts.
+    """One field: what it says and how big it is.
 
-    `told` says how a client's own noise tells it, where it is not part of a vector.
-    `moves` is by how much one record changes it at most; 0: that is not known.
+    Attributes:
+        name, unit, meaning: in the words of the algorithm's file.
+        dtype, shape, dims: of the array, and what its dimensions are called.
+        carried: the disclosure of a field beside the key of a MATCH message; else empty.
+        bound, step: largest entry, and distance of two, as decimal texts; empty off the grid.
+        told: how a client's own noise tells it, outside a vector.
+        moves: by how much one record changes it at most; 0: that is not known.
     """
 
     name: str
@@ -147,6 +152,7 @@ class DataPlan(Strict):
     """What a plan may know of the data: public facts and padded upper bounds, never a count.
 
     Attributes:
+        features, classes, records: how many; of records, for training at a client, at most.
         multilabel: whether each of `classes` is a yes-or-no question of its own.
         users, items: how many a rating task knows at most; else 0.
         scale: lowest and highest rating, in decimal; else empty.

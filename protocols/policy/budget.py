@@ -17,7 +17,12 @@ Unit = Literal["client", "graph", "node"]
 
 
 class Budget(Strict):
-    """How much all runs together may spend of one site's data set: (epsilon, delta) per unit."""
+    """How much all runs together may spend of one site's data set: (epsilon, delta) per unit.
+
+    Attributes:
+        epsilon: at most, over all runs.
+        delta: the probability for which epsilon need not hold.
+    """
 
     epsilon: float = Field(gt=0, le=1e6)
     delta: float = Field(gt=0, lt=0.1)

@@ -39,14 +39,15 @@ def schema(name: str) -> str:
     found = model(name).model_json_schema()
     parts = [f"# {title}\n", f"{said}\n"]
     parts.append(f"`secure-fgl schema {name}` prints the JSON Schema, for editors and programs.\n")
-    parts += ["## The file\n", _fields(found)]
-    for one, inner in sorted(found.get("$defs", {}).items()):
+    kinds = found.get("$defs", {})
+    parts += ["## The file\n", _fields(found, kinds)]
+    for one, inner in sorted(kinds.items()):
         words, _ = attributes(inner.get("description", ""))
-        parts += [f"## {one}\n", words + "\n", _fields(inner)]
+        parts += [f"## {one}\n", words + "\n", _fields(inner, kinds)]
     return "\n".join(parts)
 
 
-def _fields(one: dict[str, Any]) -> str:
+def _fields(one: dict[str, Any], kinds: dict[str, Any]) -> str:
     if "properties" not in one:
         return f"{_type(one)}\n"
     duty, said = one.get("required", ()), attributes(one.get("description", ""))[1]
@@ -55,11 +56,22 @@ def _fields(one: dict[str, Any]) -> str:
             f"`{name}`",
             _type(field),
             "needed" if name in duty else _default(field),
-            plain(field.get("description", "")) or said.get(name, ""),
+            plain(field.get("description", "")) or said.get(name, "") or _meaning(field, kinds),
         )
         for name, field in one["properties"].items()
     ]
     return table(("key", "value", "if absent", "meaning"), rows)
+
+
+def _meaning(field: dict[str, Any], kinds: dict[str, Any]) -> str:
+    """Return the first sentence of the one kind that a field without words of its own holds."""
+    inner = field.get("items") or field
+    found = [one for one in (inner, *inner.get("anyOf", ())) if "$ref" in one]
+    if len(found) != 1:
+        return "which kind this is" if "const" in field and isinstance(field["const"], str) else ""
+    kind = kinds.get(found[0]["$ref"].rpartition("/")[2], {})
+    paragraph = attributes(kind.get("description", ""))[0].partition("\n\n")[0]
+    return " ".join(paragraph.split()).partition(". ")[0]
 
 
 def _default(field: dict[str, Any]) -> str:
