@@ -41,6 +41,7 @@ def load(name: str, root: Path | None, options: Mapping[str, Any]) -> Graph:
     columns = int(options["columns"])
     held: Any = found.x
     x = sp.csr_array(held).astype(np.float64)
-    x = sp.diags_array(1.0 / np.maximum(np.asarray(x.sum(axis=1)).ravel(), 1.0)) @ x
+    scale = sp.diags_array(1.0 / np.maximum(np.asarray(x.sum(axis=1)).ravel(), 1.0))
+    x = sp.csr_array(scale @ x)
     matrix = np.random.default_rng(0).normal(0.0, columns**-0.5, (x.shape[1], columns))
     return replace(found, name=name, x=(x @ matrix).astype(np.float32))
