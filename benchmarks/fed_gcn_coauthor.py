@@ -66,7 +66,7 @@ def document(row: str, seed: int, data: str, folder: Path) -> Settings:
     if policy != "masks":
         found = yaml.safe_load((Path(__file__).parents[1] / "examples" / policy).read_text())
         for guard in found["rules"]["ROW_SUM"]:
-            if guard["guard"] == "rows" and guard["form"] != "published":
+            if guard["guard"] == "rows" and guard.get("form") != "published":
                 guard.update(SIZES)
         (folder / policy).write_text(yaml.safe_dump(found))
         policy = str(folder / policy)
@@ -99,12 +99,12 @@ def document(row: str, seed: int, data: str, folder: Path) -> Settings:
 
 def measure(row: str, seed: int, data: str) -> dict[str, Any]:
     """Run one row; `refused` says why, where its policy did not let it run."""
-    from protocols.errors import SecureFglError
+    from protocols.errors import PolicyError, RemoteProtocolError
 
     with tempfile.TemporaryDirectory() as name:
         try:
             found = timed(document(row, seed, data, Path(name)), Path(name))
-        except SecureFglError as error:
+        except (PolicyError, RemoteProtocolError) as error:
             found = {"metrics": {}, "refused": str(error)}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"row": row, "seed": seed, **found, "peak_mb": round(peak)}

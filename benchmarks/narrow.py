@@ -20,7 +20,7 @@ from secure_fgl.data.records import Graph
 from secure_fgl.data.sources import node_npz
 from secure_fgl.data.sources._shared.source import Shape
 
-PREFIX = "narrow_"
+_WIDE = "narrow_"
 NAMES = {
     "narrow_cora": "Cora, features projected to few columns by a public matrix",
     "narrow_coauthor_cs": "Coauthor CS, the same",
@@ -30,14 +30,14 @@ NAMES = {
 def describe(name: str, options: Mapping[str, Any]) -> Shape:
     """Return public sizes; raises ValueError for an option that the data set does not know."""
     rest = {key: value for key, value in options.items() if key != "columns"}
-    found = node_npz.describe(name.removeprefix(PREFIX), rest)
+    found = node_npz.describe(name.removeprefix(_WIDE), rest)
     return found._replace(features=int(options["columns"]))
 
 
 def load(name: str, root: Path | None, options: Mapping[str, Any]) -> Graph:
     """Return the graph; raises as `node_npz.load` does."""
     rest = {key: value for key, value in options.items() if key != "columns"}
-    found = node_npz.load(name.removeprefix(PREFIX), root, rest)
+    found = node_npz.load(name.removeprefix(_WIDE), root, rest)
     columns = int(options["columns"])
     held: Any = found.x
     x = sp.csr_array(held).astype(np.float64)
