@@ -37,12 +37,15 @@ FORMS: dict[str, tuple[int, str]] = {
     "noised, 1 hop, ε = 64": (1, "rows_noised_policy.yaml"),
     "noised, 2 hops, ε = 8": (2, "rows_noised_policy.yaml"),
     "noised, 2 hops, ε = 64": (2, "rows_noised_policy.yaml"),
+    "published, 2 hops, 180 rounds": (2, "rows_published_policy.yaml"),
     "64 columns, 0 hops": (0, "masks"),
     "64 columns, published, 2 hops": (2, "rows_published_policy.yaml"),
     "64 columns, noised, 1 hop, ε = 8": (1, "rows_noised_policy.yaml"),
     "64 columns, noised, 1 hop, ε = 64": (1, "rows_noised_policy.yaml"),
     "64 columns, noised, 2 hops, ε = 64": (2, "rows_noised_policy.yaml"),
 }
+LONG = ", 180 rounds"
+"""In place of 60, with the centralised figure of as many."""
 NARROW = "64 columns, "
 """Features by row, times a public random matrix; see `narrow`."""
 ROWS = {1: 1024, 2: 4096}
@@ -78,7 +81,7 @@ def document(form: str, beta: float, seed: int, data: str, folder: Path) -> Sett
     return {
         "algorithm": {
             "name": "fed_gcn",
-            "rounds": 60,
+            "rounds": 180 if form.endswith(LONG) else 60,
             "epochs": 3,
             "options": {"fed_gcn": options},
         },
@@ -94,7 +97,7 @@ def document(form: str, beta: float, seed: int, data: str, folder: Path) -> Sett
             },
         },
         "model": {"name": "gcn", "hidden": 16, "layers": 2},
-        "evaluation": {"references": ["centralised"] if form.endswith("0 hops") else []},
+        "evaluation": {"references": ["centralised"] if form.endswith(("0 hops", LONG)) else []},
         **({"plugins": [str(Path(__file__).with_name("narrow.py"))]} if narrow else {}),
         "policy": policy_of(form, folder),
         "budget": {"store": str(folder / "budgets")},
