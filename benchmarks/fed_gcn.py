@@ -37,14 +37,17 @@ FORMS: dict[str, tuple[int, str]] = {
     "noised, 1 hop, ε = 64": (1, "rows_noised_policy.yaml"),
     "noised, 2 hops, ε = 8": (2, "rows_noised_policy.yaml"),
     "noised, 2 hops, ε = 64": (2, "rows_noised_policy.yaml"),
+    "published, 2 hops, 180 rounds": (2, "rows_published_policy.yaml"),
     "64 columns, 0 hops": (0, "masks"),
     "64 columns, published, 2 hops": (2, "rows_published_policy.yaml"),
     "64 columns, noised, 1 hop, ε = 8": (1, "rows_noised_policy.yaml"),
     "64 columns, noised, 1 hop, ε = 64": (1, "rows_noised_policy.yaml"),
     "64 columns, noised, 2 hops, ε = 64": (2, "rows_noised_policy.yaml"),
 }
+LONG = ", 180 rounds"
+"""In place of 60, with the centralised figure of as many."""
 NARROW = "64 columns, "
-"""Features by row, times a public random matrix; see `narrow_cora`."""
+"""Features by row, times a public random matrix; see `narrow`."""
 ROWS = {1: 1024, 2: 4096}
 """Rows that a client is told and adds to under noise, at most, by hops."""
 
@@ -78,7 +81,7 @@ def document(form: str, beta: float, seed: int, data: str, folder: Path) -> Sett
     return {
         "algorithm": {
             "name": "fed_gcn",
-            "rounds": 60,
+            "rounds": 180 if form.endswith(LONG) else 60,
             "epochs": 3,
             "options": {"fed_gcn": options},
         },
@@ -94,8 +97,8 @@ def document(form: str, beta: float, seed: int, data: str, folder: Path) -> Sett
             },
         },
         "model": {"name": "gcn", "hidden": 16, "layers": 2},
-        "evaluation": {"references": ["centralised"] if form.endswith("0 hops") else []},
-        **({"plugins": [str(Path(__file__).with_name("narrow_cora.py"))]} if narrow else {}),
+        "evaluation": {"references": ["centralised"] if form.endswith(("0 hops", LONG)) else []},
+        **({"plugins": [str(Path(__file__).with_name("narrow.py"))]} if narrow else {}),
         "policy": policy_of(form, folder),
         "budget": {"store": str(folder / "budgets")},
         "transport": {"workers": 1},
@@ -106,6 +109,16 @@ def document(form: str, beta: float, seed: int, data: str, folder: Path) -> Sett
 
 def measure(form: str, beta: float, seed: int, data: str) -> dict[str, Any]:
     """Run one cell; also time its rows, and count how many were told."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = timed(document(form, beta, seed, data, Path(folder)), Path(folder))
+    return {"form": form, "beta": beta, "seed": seed, **found}
+
+
+def timed(settings: Settings, folder: Path) -> dict[str, Any]:
+    """Run a configuration in a folder; return its result, how long its rows took, and how many.
+
+    `first_s` is the first round, all that comes before it included, less a later one.
+    """
     os.environ["OMP_NUM_THREADS"] = "1"
     from secure_fgl.config import Config
     from secure_fgl.federation import Federation
@@ -116,17 +129,13 @@ def measure(form: str, beta: float, seed: int, data: str) -> dict[str, Any]:
     def progress(*_: Any, **__: Any) -> None:
         marks.append(time.perf_counter() - began)
 
-    with tempfile.TemporaryDirectory() as folder:
-        settings = document(form, beta, seed, data, Path(folder))
-        federation = Federation.from_config(Config.parse(settings))
-        out = Path(folder) / "run"
-        result = federation.run(out, progress=progress).result
-        told = _told(out / "ledger")
+    federation = Federation.from_config(Config.parse(settings))
+    result = federation.run(folder / "run", progress=progress).result
     later = float(np.median(np.diff(marks))) if len(marks) > 1 else 0.0
     kept = ("metrics", "references", "bytes_up", "model_sha256")
-    facts = {"form": form, "beta": beta, "seed": seed, "told": told}
     first = marks[0] - later if marks else None
-    return {**facts, **{k: result[k] for k in kept}, "first_s": first, "round_s": later}
+    told = _told(folder / "run" / "ledger")
+    return {**{k: result[k] for k in kept}, "told": told, "first_s": first, "round_s": later}
 
 
 def _told(ledgers: Path) -> int | None:

@@ -6,7 +6,8 @@
 As benchmarks/fed_pub.py, with its settings and places, and in clear like its first table, but for
 rows, which leave as the policies in examples/ say. Tables:
 
-* places: rows in each form, and no rows, which is FedAvg;
+* places: rows in each form, no rows, which is FedAvg, and rows of zeros, the control: a client then
+  weighs its nodes by their degrees in the whole graph, and hears nothing of others;
 * told: how many rows receivers ask for and are told, and the share of nodes in them that attack
   A15 reads, in one process without messages, at the model of FedAvg's tenth round;
 * warm: after how many rounds embeddings are exchanged, rows as published, with a seed that no other
@@ -20,9 +21,11 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -40,7 +43,11 @@ FORMS: dict[str, tuple[str, Settings]] = {
     "published": ("rows_published_policy.yaml", {}),
     "thresholded": ("rows_policy.yaml", {}),
     "noised": ("rows_noised_policy.yaml", {"alone": True}),
+    "rows of zeros": ("rows_published_policy.yaml", {}),
 }
+ZEROS = "rows of zeros"
+"""The control: rows as published, whose sums are put to zero before they are heard. Degrees and the
+second layer are those of rows that were told; no embedding is."""
 RULES: dict[str, tuple[int, int, int]] = {
     "thresholded": (3, 256, 1),
     "nodes in any number of rows": (3, 1 << 20, 1 << 20),
@@ -136,6 +143,20 @@ def read(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
     return {**facts, "metrics": {}, "references": found}
 
 
+@contextmanager
+def _zeroed() -> Iterator[None]:
+    """Have clients hear zeros in the place of rows that they are told."""
+    from algorithms import fed_gnn
+
+    heard = fed_gnn.augmented
+
+    def silent(data: Any, rows: Mapping[str, Any]) -> Any:
+        return heard(data, {**rows, "sums": np.zeros_like(rows["sums"])})
+
+    with mock.patch.object(fed_gnn, "augmented", silent):
+        yield
+
+
 def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
     """Run one row with one seed; `facts` are its table, row, seed and policy."""
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -154,7 +175,8 @@ def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
             guard.update(TAGS if guard["guard"] == "rows" else {})
         policy["rules"]["SUM"] = PrivacyPolicy.preset("unsafe_plaintext").document()["rules"]["SUM"]
         federation = Federation(policy=PrivacyPolicy.model_validate(policy), config=config)
-        result = federation.run(Path(folder) / "run").result
+        with _zeroed() if facts["row"].endswith(ZEROS) else nullcontext():
+            result = federation.run(Path(folder) / "run").result
         told = _told(Path(folder) / "run" / "ledger")
     kept = ("policy", "metrics", "wall_s", "bytes_up", "model_sha256")
     found = {name: result[name] for name in kept}
