@@ -262,7 +262,9 @@ def test_no_verdict_goes_away_because_less_is_looked_at(runs, tmp_path, monkeypa
     assert {(row.id, row.what): row.verdict for row in less.rows} == verdicts
     monkeypatch.setenv("SECURE_FGL_STATE", str(tmp_path / "elsewhere"))
     blind = attack(material(run), earlier=whole)
-    assert {(row.id, row.what): row.verdict for row in blind.rows} == verdicts
+    still = {(row.id, row.what): row.verdict for row in blind.rows}
+    assert verdicts.items() <= still.items()
+    assert {still[name] for name in still.keys() - verdicts.keys()} <= {"NOT_TESTED"}  # own models
     other = whole.model_copy(update={"heads_digest": "0" * 64})
     fresh = attack(material(run), ["A10"], earlier=other)
     assert {row.verdict for row in fresh.rows if row.id != "A10"} == {"NOT_TESTED"}
