@@ -15,6 +15,7 @@ import pytest
 from audits.checks.parties.forgotten import KINDS, Forgotten, note_of
 from audits.evidence.run_files import policy_text
 from audits.evidence.steps import Status, Step
+from crypto.signing.canonical import canonical
 from protocols.errors import EvidenceError
 from protocols.evidence.ledger import read_lines
 from protocols.policy.policy import PrivacyPolicy
@@ -461,6 +462,54 @@ def test_a_ledger_that_is_missing_is_not_passed_off_as_destroyed(
         assert "keeps it for ever" in step(kept, "files").detail
         assert Run(kept).verify().verdict == "FAILED at files"
     assert invoke("audit", "verify", kept, "--expect-plan", "0" * 64).exit_code == 5
+
+
+def dated(place: Path, day: str) -> None:
+    """Let the last entry of a ledger be of another day."""
+    file = side(place) / "ledger" / f"{NAME}.jsonl"
+    *lines, last = file.read_bytes().splitlines(keepends=True)
+    told = json.loads(last)
+    told["time"] = f"{day}T00:00:00Z"
+    file.write_bytes(b"".join([*lines, canonical(told) + b"\n"]))
+
+
+def test_a_copy_of_a_run_s_folder_says_nothing_of_the_run(played: Parties, tmp_path: Path) -> None:
+    """Its ledger is older, and keys go by the run's name: the run itself is to keep its own."""
+    place, run = copied(played, NAME, tmp_path), played.charter.run
+    stray, kept = place / "runs" / ("0" * 32), sorted((place / "keys").rglob("*"))
+    dated(place, "2020-01-01")
+    shutil.copytree(place / "runs" / run, stray)
+    shutil.copytree(folder(played, NAME) / "runs" / run, place / "runs" / run, dirs_exist_ok=True)
+    (error,) = swept(place, 1)
+    assert isinstance(error, EvidenceError) and "is not the folder of the run" in str(error)
+    assert sorted((place / "keys").rglob("*")) == kept and own_model(place, run=run)
+    said = invoke("site", "forget", place, "--all", "--run", stray.name)
+    assert said.exit_code == 5 and sorted((place / "keys").rglob("*")) == kept
+    shutil.move(stray, tmp_path / "backup")
+    shutil.move(side(place), tmp_path / "here")
+    (place / "runs" / run / "run").symlink_to(tmp_path / "backup" / "run")
+    (error,) = swept(place, 1)
+    assert isinstance(error, EvidenceError) and sorted((place / "keys").rglob("*")) == kept
+    (place / "runs" / run / "run").unlink()
+    shutil.move(tmp_path / "here", side(place))
+    dated(place, "2020-01-01")
+    assert swept(place, 1) == [KINDS]  # the control: that day, where it is the run's own
+
+
+def test_one_run_that_cannot_be_swept_keeps_no_other_from_it(
+    played: Parties, tmp_path: Path
+) -> None:
+    place = copied(played, NAME, tmp_path)
+    stray = place / "runs" / ("0" * 32)
+    shutil.copytree(place / "runs" / played.charter.run, stray)
+    (stray / "run" / "plan.json").unlink()
+    error, first = swept(place, 31)
+    assert isinstance(error, UsageError) and first == ("captures",)
+    shutil.rmtree(stray / "run")  # a charter alone: it has not begun
+    assert swept(place, 31) == []
+    shutil.rmtree(stray)
+    dated(place, "9999-12-31")
+    assert swept(place, 400) == []  # a clock that was far ahead ends the sweep of no other run
 
 
 # --- what a policy holds back -------------------------------------------------------------------

@@ -14,6 +14,7 @@ from pathlib import Path
 from audits.bundle.reading import digests_text
 from audits.checks.parties.forgotten import KINDS, Forgotten, note_of, read_notes
 from audits.evidence.roster_file import read_roster
+from protocols.errors import EvidenceError
 from protocols.wire.roster import Identity
 from secure_fgl.errors import UsageError
 from secure_fgl.run.clock import clock
@@ -24,7 +25,7 @@ from secure_fgl.store.sides.hand_overs import at_rest
 from secure_fgl.store.sides.party_side import weights_of
 from secure_fgl.store.sides.places import RUNS, place_of
 
-__all__ = ["Destroyed", "destroy", "forget"]
+__all__ = ["Destroyed", "check_own", "destroy", "forget"]
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,12 @@ def forget(
         UsageError: the party never joined that run, or it is not of these keys; a process of the
             party is at work on it; the run is not over and only captures are meant; or something is
             still there afterwards.
-        EvidenceError: an earlier note is not the party's, or the roster cannot be read.
+        EvidenceError: an earlier note is not the party's, the roster cannot be read, or the folder
+            is of another run.
     """
     place = place_of(party, run)
     found, home = Run(place), Path(party)
+    check_own(found)
     name = me.party.name
     if not found.folder.holds(f"ledger/{name}.jsonl"):
         raise UsageError(f"{party} holds no ledger of {name}.", fix="give that party's own folder")
@@ -83,6 +86,19 @@ def forget(
                 fix="wait for the end, or give the run up at this party with --all",
             )
         return _forgotten(found, home, me, KINDS[:3] if everything else KINDS[:1])
+
+
+def check_own(run: Run) -> None:
+    """See that a side lies in the folder of its own run: keys and locks go by the run's name.
+
+    A copy below another name, or behind a link, would let its ledger say when those are over.
+
+    Raises:
+        EvidenceError: at step ``roster``: it does not.
+    """
+    here = run.party is not None and run.party.name == run.name
+    if not here or run.path.is_symlink():
+        raise EvidenceError("roster", f"{run.path} is not the folder of the run that it holds")
 
 
 def destroy(run: Run, party: Path, me: Identity, what: tuple[str, ...]) -> Destroyed:

@@ -8,7 +8,7 @@ takes the pieces, too, and signs it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import date, timedelta
+from datetime import date
 from functools import cache
 from pathlib import Path
 
@@ -17,10 +17,11 @@ from audits.evidence.roster_file import read_roster
 from protocols.errors import EvidenceError, SecureFglError
 from protocols.evidence.ledger import read_lines
 from protocols.wire.roster import Identity, Party
+from secure_fgl.errors import UsageError
 from secure_fgl.store.captures import today
 from secure_fgl.store.files import Folder
 from secure_fgl.store.finished_run import Run
-from secure_fgl.store.sides.forgetting import Destroyed, destroy
+from secure_fgl.store.sides.forgetting import Destroyed, check_own, destroy
 from secure_fgl.store.sides.places import place_of, places_of
 from secure_fgl.store.sides.release import own_policy
 
@@ -56,7 +57,7 @@ def sweep_runs(
     home, opened = Path(party), cache(identity)
     places = places_of(home) if run is None else {run: place_of(home, run)}
     for joined, place in places.items():
-        if not (place / "run" / "plan.json").is_file():
+        if not Folder(place).there("run"):
             continue  # it has not begun
         try:
             found = Run(place)
@@ -64,15 +65,18 @@ def sweep_runs(
                 yield joined, destroy(found, home, opened(), what)
         except SecureFglError as error:
             yield joined, error
+        except OSError as error:
+            yield joined, UsageError(f"{place} cannot be read ({error.strerror}).")
 
 
 def _over(run: Run, keys: Folder, name: str, now: date) -> tuple[str, ...]:
     """Return the kinds (see `KINDS`) that are over and still there.
 
     Raises:
-        EvidenceError: policy or ledger is not the run's, or the ledger is gone and nobody signed
-            that it was destroyed.
+        EvidenceError: folder, policy or ledger is not the run's, or the ledger is gone and nobody
+            signed that it was destroyed.
     """
+    check_own(run)
     party = read_roster(run.folder.read("roster.json")).roster.party(name)
     gone = {kind for note in _notes(run, party) for kind in note.what}
     data = run.folder.read(f"ledger/{name}.jsonl")
@@ -81,7 +85,7 @@ def _over(run: Run, keys: Folder, name: str, now: date) -> tuple[str, ...]:
     last, kept = _last_day(data), own_policy(run).retention.get(party.role)
 
     def over(days: int | None) -> bool:
-        return days is not None and last + timedelta(days=days) < now
+        return days is not None and (now - last).days > days
 
     if kept is not None and over(kept.ledgers):
         return KINDS
