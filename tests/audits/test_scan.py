@@ -219,7 +219,8 @@ def test_spellings_that_json_base_64_and_tables_with_gaps_use(tmp_path: Path) ->
         packed = base64.b64encode(f"it is about {name}".encode())
         for text in (told.encode(), packed):
             assert [hit.kind for hit in search("x", text, sought)] == ["identifier"], name
-    assert [hit.kind for hit in search("x", b"1.25, , 2.75, 8.5, 2.125", sought)] == ["row"]
+    for text in (b"1.25, , 2.75, 8.5, 2.125", b"9.5, 3.5, 7.75, 6.5, 5.125"):
+        assert [hit.kind for hit in search("x", text, sought)] == ["row"]
     assert not list(search("x", b"1.25, 3.5, 2.75, 8.5, 1.125", sought))  # control
 
 
