@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -73,7 +74,7 @@ def scan(paths: Iterable[Path], sought: Sought) -> Scanned:
                 continue
             name = place if file == path else str(file.relative_to(path))
             found.look(place, data, sought)
-            found.hits += [Hit(place, 0, hit.kind) for hit in search("", name.encode(), sought)]
+            found.hits += [Hit(place, 0, hit.kind) for hit in search("", os.fsencode(name), sought)]
     return found
 
 
@@ -224,6 +225,6 @@ def _arrays(sought: Sought, arrays: Mapping[str, np.ndarray]) -> None:
 
 def _number(text: str) -> float | None:
     try:
-        return float(text)
+        return float(text) if text.strip() else math.nan  # a gap is no text
     except ValueError:
         return None

@@ -129,12 +129,15 @@ class Watch:
 
         Raises:
             EvidenceError: at step ``chain`` or ``files``: an entry does not follow from the one
-                before it, or is none. At ``plan`` or ``roster``: the ledger was begun otherwise.
+                before it, or is none. At ``plan`` or ``roster``: the ledger was begun otherwise, or
+                the entry was made under another plan or policy.
         """
         ledger = self._ledgers.setdefault(party, _Ledger())
         *lines, ledger.rest = (ledger.rest + data).split(b"\n")
         for line in lines:
             yield self._entry(party, ledger, line + b"\n")
+        if ledger.closed and ledger.rest:
+            raise EvidenceError("chain", f"ledger of {party}: something follows the ledger's end")
         if len(ledger.rest) > ENTRY_LIMIT:
             raise EvidenceError("chain", f"ledger of {party}: a line has no end")
 
@@ -149,6 +152,7 @@ class Watch:
                 raise EvidenceError("chain", f"entry {number} is another party's, or run's")
             if not number:
                 self._begun(party, line)
+            self._under_this_plan(number, entry)
         except EvidenceError as error:
             raise EvidenceError(error.step, f"ledger of {party}: {error.what}") from None
         self.entries += 1
@@ -163,6 +167,13 @@ class Watch:
         case = self._case.with_files(replace(self._bare, ledgers={party: line}, side=party))
         documents.plan(case)
         documents.roster(case)
+
+    def _under_this_plan(self, number: int, entry: Entry) -> None:
+        """See that an entry that names plan and policy names the run's, wherever it stands."""
+        ours = {"plan": self._case.plan_digest, "policy": self._case.policy.digest}
+        for name, digest in ours.items():
+            if "plan" in entry and entry.get(name) != digest:
+                raise EvidenceError("plan", f"entry {number} was made under another {name}")
 
     def _judge(self, party: str, entry: Entry) -> str:
         kind = entry["kind"]

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import html
 import io
+import lzma
 import re
 import zipfile
+import zlib
 from base64 import b64decode
 from binascii import Error
 from collections.abc import Iterator
@@ -26,9 +28,9 @@ __all__ = ["LIMIT", "Hit", "NotSearched", "search"]
 LIMIT = 1 << 28  # bytes of one file, and of all that is packed in it
 DEPTH = 3  # archives within archives
 _ZIP, _NUMPY = b"PK\x03\x04", b"\x93NUMPY"
-_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]{24,}={0,2}")
-_MEANT = {"\\n": "\n", "\\t": "\t", '\\"': '"', "\\/": "/"}
+_MEANT = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}  # others are themselves
 
 
 @dataclass(frozen=True)
@@ -92,13 +94,17 @@ def _members(place: str, data: bytes, sought: Sought, depth: int, left: list[int
         raise NotSearched(f"{place}: an archive more than {DEPTH} deep")
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            yield from _texts(place, _decoded(archive.comment), sought)
             for member in archive.infolist():
                 name = f"{place}!{member.filename}"
                 yield from _texts(name, member.filename, sought)
+                yield from _texts(name, _decoded(member.comment), sought)
                 with archive.open(member) as file:
                     inner = file.read(max(0, left[0]) + 1)
                 yield from _search(name, inner, sought, depth - 1, left)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError):
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError) as error:
+        raise NotSearched(f"{place}: an archive that cannot be opened") from error
+    except (NotImplementedError, RuntimeError, EOFError, ValueError):
         raise NotSearched(f"{place}: an archive that cannot be opened") from None
 
 
@@ -125,12 +131,9 @@ def _unpacked(found: bytes) -> bytes:
         inner = b64decode(found + b"=" * (-len(found) % 4), validate=True)
     except (Error, ValueError):
         return b""
-    head = inner[:256]
-    return (
-        inner
-        if sum(32 <= byte < 127 or byte in (9, 10, 13) for byte in head) > len(head) * 0.9
-        else b""
-    )
+    head = inner[:256].decode("utf-8", "replace")  # letters of any alphabet
+    written = sum((char.isprintable() and char != "\ufffd") or char in "\t\n\r" for char in head)
+    return inner if written > len(head) * 0.9 else b""
 
 
 def _texts(place: str, text: str, sought: Sought) -> Iterator[Hit]:
@@ -143,14 +146,17 @@ def _texts(place: str, text: str, sought: Sought) -> Iterator[Hit]:
 def _spellings(line: str) -> Iterator[str]:
     yield line
     if "\\" in line:
-        meant = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), line)
-        for spelt, char in _MEANT.items():
-            meant = meant.replace(spelt, char)
-        yield meant
+        meant = _ESCAPE.sub(_meant, line)
+        # JSON spells letters beyond the first 65,536 as two halves.
+        yield meant.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if "&" in line:
         yield html.unescape(line)
     if "%" in line:
         yield unquote(line)
+
+
+def _meant(found: re.Match[str]) -> str:
+    return chr(int(found[1], 16)) if found[1] else _MEANT.get(found[2], found[2])
 
 
 def _found(line: str, sought: Sought) -> Iterator[str]:

@@ -108,13 +108,14 @@ class Sought:
         """
         counted: Counter[bytes] = Counter()
         for row in values:
-            spelt = [f"{float(number):.6g}" for number in row]
+            # A gap is written as a blank or a word, so the numbers beside it follow each other.
+            spelt = [f"{float(number):.6g}" for number in row if np.isfinite(number)]
             places = [n for n in range(len(spelt) - NUMBERS + 1) if _many(spelt[n : n + NUMBERS])]
             for place in {*places[:1], *places[-1:]}:
                 counted[self._digest(" ".join(spelt[place : place + NUMBERS]))] += 1
             self.short += not places
             if _many(spelt) or sum(text != "0" for text in spelt) > 8:
-                found = self._arrays.setdefault(len(spelt), set())
+                found = self._arrays.setdefault(len(row), set())
                 found.add(self._raw(row.astype(np.float32).tobytes()))
         self._rows |= {digest for digest, often in counted.items() if often <= _FREQUENT}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -203,3 +204,32 @@ def test_what_cannot_be_searched_is_never_written(tables: Path) -> None:
     assert "mrn" not in str(refused.value)
     refuse_found("out", b"nothing", sought)
     refuse_found("out", b"mrn-20981", None)
+
+
+def test_spellings_that_json_base_64_and_tables_with_gaps_use(tmp_path: Path) -> None:
+    names = ["C/C=C\\C(N)O", "\U00020bb7\u91ce\u5bb6\u592a\u90ce\u5b50", "Иванова Мария Петровна"]
+    rows = "".join(f"{name},1.25,,{n}.75,8.5,{n}.125\n" for n, name in enumerate(names, 2))
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "nodes.csv").write_text(f"id,a,b,c,d,e\n{rows}x,9.5,3.5,7.75,6.5,5.125\n", "utf-8")
+    sought = Sought()
+    seek_tables(sought, data)
+    for name in names:
+        told = json.dumps({"who": name})
+        packed = base64.b64encode(f"it is about {name}".encode())
+        for text in (told.encode(), packed):
+            assert [hit.kind for hit in search("x", text, sought)] == ["identifier"], name
+    for text in (b"1.25, , 2.75, 8.5, 2.125", b"9.5, 3.5, 7.75, 6.5, 5.125"):
+        assert [hit.kind for hit in search("x", text, sought)] == ["row"]
+    assert not list(search("x", b"1.25, 3.5, 2.75, 8.5, 1.125", sought))  # control
+
+
+def test_a_damaged_archive_and_an_odd_name_end_no_scan(tables: Path, tmp_path: Path) -> None:
+    place = tmp_path / "given"
+    place.mkdir()
+    packed = bytearray(zipped("a", bytes(range(256)) * 40))
+    packed[32:60] = b"\xff" * 28
+    (place / "a.zip").write_bytes(packed)
+    (place / os.fsdecode(b"gr\xfc\xdfe mrn-20417")).write_bytes(b"")
+    code, found, said = scan(place, "--data", tables)
+    assert code == 3 and "NOT SEARCHED" in said and [h["kind"] for h in found] == ["identifier"]

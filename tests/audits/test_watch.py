@@ -215,3 +215,19 @@ def test_a_partys_folder_shows_its_own_side(tmp_path: Path) -> None:
     assert f"Budget of {name}: epsilon" in shown.stdout
     parties.ledger(name).unlink()
     assert invoke("audit", "watch", parties.folders[name]).exit_code == 2
+
+
+@pytest.mark.parametrize("fact", ["plan", "policy"])
+def test_a_party_that_goes_on_under_another_plan_is_noticed(
+    toy: Toy, view: RunView, tmp_path: Path, fact: str
+) -> None:
+    bad = forge(toy, view, CLIENT, edit_last("release", **{fact: "ab" * 32}))
+    shown = invoke("audit", "watch", save(bad, tmp_path / "run"), "--once")
+    assert shown.exit_code == 5 and f"another {fact}" in shown.stderr
+
+
+def test_what_follows_the_end_without_a_line_s_end_is_noticed(run: Path) -> None:
+    with ledger(run).open("ab") as file:
+        file.write(b'{"kind":"release"')
+    shown = invoke("audit", "watch", run, "--once")
+    assert shown.exit_code == 5 and "follows the ledger's end" in shown.stderr
