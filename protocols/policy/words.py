@@ -184,6 +184,12 @@ def _more(plain: Mapping[str, Any]) -> list[str]:
     if plain["release"]:
         asked = ", ".join(plain["release"]["requires"])
         release = f"once {asked} were run and did not fail, or all clients accepted that"
+    kept = [
+        f"{role} {what} {days} days"
+        for role, told in plain["retention"].items()
+        for what, days in told.items()
+        if days is not None
+    ]
     models = "clients take those that they are sent"
     if plain["models"] == "recomputed":
         models = "clients compute them from totals, where a form lets them"
@@ -196,4 +202,5 @@ def _more(plain: Mapping[str, Any]) -> list[str]:
         f"Models: {models}.",
         f"Who signs the plan before it runs: {approvals}.",
         f"Release of models: {release}.",
+        f"Kept for no longer than: {', '.join(kept) or 'as long as each party likes'}.",
     ]

@@ -101,7 +101,7 @@ CODE = {**SINGLED, "metric": "share of values that break the rule", "n_clients":
 @pytest.mark.parametrize(
     ("attack", "name", "severity", "payload", "facts", "said"),
     [
-        ("A16", "grad-span", "high", "P05", LEAK, MEASURED),
+        ("A19", "grad-span", "high", "P05", LEAK, MEASURED),
         ("A04", "label-count", "medium", "P05", LEAK, MEASURED),
         ("A05", "grad-span", "high", "P05", LEAK, MEASURED),
         ("A09", "secagg-structure", "high", "P05", SINGLED, FACT),
@@ -111,7 +111,7 @@ CODE = {**SINGLED, "metric": "share of values that break the rule", "n_clients":
 def test_an_attack_that_succeeds_is_a_finding_of_its_gravity(
     toy, registered, attack, name, severity, payload, facts, said
 ):
-    registered(id="A16")
+    registered(id="A19")
     bad = row(**{**facts, "id": attack, "payload": payload, "what": "other"})
     report = build_report(attacked(toy.view(), row(), bad))
     (finding,) = [f for f in report.findings if f.rule == f"ATTACK_{attack}"]
@@ -226,7 +226,7 @@ def test_a_file_that_cannot_be_believed_is_refused_whole_and_said(toy, report, k
 
 
 def test_names_and_words_of_attacks_are_text_everywhere(toy, registered):
-    named = {"id": "A16", "name": HOSTILE[:40], "question": HOSTILE}
+    named = {"id": "A19", "name": HOSTILE[:40], "question": HOSTILE}
     registered(**named)
     planted = row(**{**LEAK, "reason": HOSTILE}, **named, what=FORMULA)
     view = attacked(toy.view(), planted, claims=(claim(text=HOSTILE),))

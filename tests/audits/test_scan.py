@@ -17,6 +17,7 @@ from audits.scanning.search import search
 from audits.scanning.sought import Sought
 from secure_fgl.errors import SiteData
 from secure_fgl.scanning import refuse_found, seek_tables
+from secure_fgl.store.sides.places import place_of
 from tests.audits.forging import without_models
 from tests.audits.party_tools import Federation, play
 from tests.audits.toy_run import Toy, save
@@ -185,7 +186,7 @@ def test_a_hand_over_that_would_hold_the_seed_is_not_written(
 ) -> None:
     party = parties.folders["client-2"]
     document = json.loads((party / "identity.json").read_text())
-    plan = (party / "run" / "plan.json").read_bytes()
+    plan = (place_of(party) / "run" / "plan.json").read_bytes()
     digest = parties.toy.plan.policy_digest
     assert digest.encode() in plan
     (party / "identity.json").write_text(json.dumps({**document, "seed": digest}))

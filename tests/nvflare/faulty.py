@@ -19,6 +19,7 @@ from protocols.evidence.ledger import read_lines
 from protocols.messages import Message
 from protocols.wire.envelope import Envelope, commitment
 from protocols.wire.gateway import Gateway
+from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import wire
 from secure_fgl.transports.nvflare.party_process import open_process
 from secure_fgl.transports.nvflare.site.answering import Answerer
@@ -144,7 +145,7 @@ class Sums:
 
 def unrecorded(folder: Path, left: Collection[bytes]) -> list[str]:
     """Return the items of a party's envelopes that left and that its ledger does not name."""
-    data = (folder / "run" / "ledger" / f"{folder.name}.jsonl").read_bytes()
+    data = (place_of(folder) / "run" / "ledger" / f"{folder.name}.jsonl").read_bytes()
     entries = [entry for entry, _ in read_lines(data)]
     named = {entry["commitment"] for entry in entries if entry["kind"] == "release"}
     made = [Envelope.decode(one) for one in left]

@@ -152,7 +152,7 @@ def test_a_supervisor_ends_what_hangs_alone(
     said: list[str] = []
     code = textwrap.dedent(SESSION).format(does=does)
     work = supervisor._Work(
-        [sys.executable, "-S", "-c", code], tmp_path, lambda: False, HUNG, said.append
+        [sys.executable, "-S", "-c", code], tmp_path, tmp_path, lambda: False, HUNG, said.append
     )
     began = time.monotonic()
     assert supervisor._run(work) == (-signal.SIGKILL if ended else 0, True)

@@ -102,10 +102,11 @@ def test_a_party_of_a_run_between_organisations_is_sent_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECURE_FGL_STATE", str(tmp_path / "keys"))
-    side = tmp_path / "party" / "run"
+    place = tmp_path / "party" / "runs" / ("a" * 32)
+    side = place / "run"
     side.mkdir(parents=True)
     (tmp_path / "party" / "identity.json").write_text("{}")
-    (tmp_path / "party" / "charter.json").write_text("{}")
+    (place / "charter.json").write_text("{}")
     for name in ("plan.json", "roster.json"):
         (side / name).write_text('{"run": "%s"}' % ("a" * 32))
     for path in (tmp_path / "party", side):
