@@ -196,4 +196,5 @@ def _more(plain: Mapping[str, Any]) -> list[str]:
         f"Models: {models}.",
         f"Who signs the plan before it runs: {approvals}.",
         f"Release of models: {release}.",
+        *(f"What a {role} keeps: {_value(kept)}." for role, kept in plain["retention"].items()),
     ]

@@ -79,6 +79,7 @@ OTHER = {
     "models": "as_sent",
     "approvals": {"dpo": "ab" * 32},
     "release": {"requires": ("A05",)},
+    "retention": {"client": {"ledgers": 400}},
 }
 
 
