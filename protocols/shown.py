@@ -1,7 +1,7 @@
 """How plans, policies, reports and runs show themselves: one line of text, one table of a notebook.
 
-Names come from files that somebody else wrote: in HTML all text is escaped, in a line everything
-that is not printable is replaced, since a terminal obeys control characters.
+Names come from files that somebody else wrote: in HTML all text is escaped. What is not
+printable is replaced: a terminal obeys control characters, and a browser turns text round.
 """
 
 from __future__ import annotations
@@ -106,4 +106,6 @@ def _short(text: str) -> str:
 
 
 def _cell(value: Any) -> str:
-    return escape(_text(value), quote=True)
+    # Characters that turn the direction of text round would show a cell as another one.
+    text = "".join(c if c.isprintable() or c == "\n" else "?" for c in _text(value))
+    return escape(text, quote=True)

@@ -120,3 +120,8 @@ def test_a_changed_policy_is_checked_as_a_whole() -> None:
     for wrong in ({"minimum_cohort": 1}, {"rules": {"SUM": [{"guard": "mask"}]}}, {"colour": 1}):
         with pytest.raises(PolicyError, match="no valid policy"):
             policy.changed(**wrong)
+
+
+def test_a_table_shows_no_character_that_turns_text_round() -> None:
+    shown = page("x", [("name\u202e", "\u2067evil\x9b")], ["a\x1b"], [["\u202eb"]])
+    assert "evil" in shown and shown.isprintable()
