@@ -201,7 +201,7 @@ def send(
     told = json.dumps({**head, "sizes": [len(blob) for blob in blobs]}).encode()
     try:
         connection.sendall(struct.pack(">I", len(told)) + told)
-        for blob in map(memoryview, blobs):
+        for blob in (memoryview(data) for data in blobs):
             for start in range(0, len(blob), _PIECE):
                 if stopped():
                     raise Stopped
