@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import struct
 import threading
@@ -248,3 +249,34 @@ def test_what_is_computed_or_queued_when_a_site_is_stopped_does_not_leave(
             thread.join(10)
     assert heard == ([None, None] if stop else [[b"said"], [b"said"]])
     assert len(answerer.asked) == (1 if stop else 2)
+
+
+def test_a_relay_that_reads_slowly_lets_a_session_beat(
+    place: Path, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its supervisor would take it for one that hangs, and end it in the middle of a frame."""
+    monkeypatch.setattr("secure_fgl.transports.nvflare.site.control._BEAT_SECONDS", 0.05)
+
+    class Answering:
+        over = broken = False
+        run = RUN
+
+        def answer(self, name: str, envelopes: list[bytes]) -> Heard:
+            return Heard(Code.DONE, [bytes(2 << 20)] * 3)
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        answerer: Any = Answering()
+        served = threading.Thread(target=serve, args=(answerer, listener, ME, Control(theirs)))
+        served.start()
+        with channel.connect(place) as connection:
+            channel.send(connection, {"do": "one", "run": RUN})
+            left, beats = 6 << 20, 0
+            time.sleep(0.2)
+            while left > 0:
+                time.sleep(0.1)
+                left -= len(connection.recv(1 << 20, socket.MSG_WAITALL))
+                beats += bool(select.select([ours], [], [], 0)[0]) and len(ours.recv(64))
+            ours.shutdown(socket.SHUT_WR)
+        served.join(10)
+    assert beats >= 3

@@ -179,17 +179,33 @@ def connect(path: Path, *, seconds: float = GREETING_SECONDS) -> socket.socket:
         raise
 
 
-def send(connection: socket.socket, head: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> None:
+def send(
+    connection: socket.socket,
+    head: Mapping[str, Any],
+    blobs: Sequence[bytes] = (),
+    *,
+    stopped: Callable[[], bool] = lambda: False,
+) -> None:
     """Write one frame: a word with its facts, and bytes.
+
+    Args:
+        connection: from `accepted` or `connect`.
+        head: the word with its facts.
+        blobs: bytes.
+        stopped: asked before each piece: who reads slowly keeps nobody from ending, or beating.
 
     Raises:
         Gone: nobody reads it.
+        Stopped: `stopped` said so.
     """
     told = json.dumps({**head, "sizes": [len(blob) for blob in blobs]}).encode()
     try:
         connection.sendall(struct.pack(">I", len(told)) + told)
-        for blob in blobs:
-            connection.sendall(blob)
+        for blob in (memoryview(data) for data in blobs):
+            for start in range(0, len(blob), _PIECE):
+                if stopped():
+                    raise Stopped
+                connection.sendall(blob[start : start + _PIECE])
     except OSError as error:
         raise Gone from error
 

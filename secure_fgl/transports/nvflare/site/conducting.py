@@ -70,7 +70,8 @@ class RelayCarrier:
                 raise channel.Stopped
             relay = self._relay or self._called()
             try:
-                channel.send(relay, {**head, "unhurried": sorted(unhurried)}, blobs)
+                told = {**head, "unhurried": sorted(unhurried)}
+                channel.send(relay, told, blobs, stopped=self._control.ends)
                 found, answers = channel.receive(
                     relay, stopped=self._control.ends, seconds=seconds + _SLACK_SECONDS
                 )

@@ -57,7 +57,10 @@ def _serve_one(answerer: Answerer, connection: socket.socket, control: Control) 
     heard = answerer.answer(name if isinstance(name, str) else "", envelopes)
     if control.ends() and not answerer.over:
         return  # what this site was to say when it was stopped does not leave
-    channel.send(connection, {"code": str(heard.code)}, heard.envelopes)
+    channel.send(
+        connection, {"code": str(heard.code)}, heard.envelopes,
+        stopped=lambda: control.ends() and not answerer.over,
+    )  # fmt: skip
 
 
 def run(kit: PartyKit, place: Path, users: frozenset[int], control: Control) -> int:
