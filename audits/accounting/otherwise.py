@@ -65,7 +65,7 @@ def otherwise(
     tally = Tally(case)
     if not tally.items:
         raise _wrong("no noise hides a client in this run")
-    others = len(case.plan.clients) - 1
+    others = tally.together - 1
     for number in wanted:
         if not 0 <= number <= others:
             raise _wrong(f"of {others} others {number} cannot be missing")
@@ -78,7 +78,7 @@ def _rows(tally: Tally, wanted: tuple[int, ...], delta: float) -> Iterator[Other
     for number in wanted or (tally.colluders,):
         found = spends(case.ledger_index, case.yardstick, tally.items, number)
         spent = max((meter.own(_drawn(tally, s, number)) for s in found.values()), default=0.0)
-        honest = max(1, len(tally.plan.clients) - readers - number)
+        honest = max(1, tally.together - readers - number)
         planned = meter.own(tally.planned(honest if wanted and not tally.local else None))
         whose = "no other's noise counts" if tally.local else f"{number} others are away or collude"
         text = f"{whose}, in place of what the policy assumes"

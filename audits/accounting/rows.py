@@ -121,9 +121,9 @@ def views(tally: Tally, make: Labels) -> Iterator[m.View]:
 
 
 def shares(tally: Tally, make: Labels) -> Iterator[m.Share]:
-    """Yield the planned run with 0 to all but one of all clients missing or colluding."""
+    """Yield the planned run with 0 to all but one of a total's clients missing or colluding."""
     # Whoever reads a total is in it with a blind, and no noise.
-    clients = len(tally.plan.clients) - any(item.reader for item in tally.items)
+    clients = tally.together - any(item.reader for item in tally.items)
     if tally.local:
         return
     counted_on = min(found.honest for found in tally.groups)

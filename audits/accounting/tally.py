@@ -67,6 +67,19 @@ class Tally:
         """Tell whether a client's own noise hides which of any two data sets it has."""
         return bool(self.noises) and all(noise.local for noise in self.noises.values())
 
+    @property
+    def together(self) -> int:
+        """How many clients a total is of at least, if nobody is away.
+
+        Where lots cut them into cohorts, a cohort; where they fall into clusters, as many as a
+        survivor list holds. Readers, who add no noise, are counted.
+        """
+        if self.plan.drawn is not None:
+            return self.plan.drawn.smallest
+        if self.plan.splits is not None:
+            return min(noise.honest for noise in self.noises.values()) + self.colluders
+        return len(self.plan.clients)
+
     @cached_property
     def groups(self) -> dict[NoisePlan, list[Item]]:
         """Items by their noise; those that share one also share its releases."""

@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from audits.accounting import rows
 from audits.accounting.otherwise import otherwise
+from audits.accounting.tally import Tally
 from audits.evidence.run_files import RunView
+from audits.evidence.steps import Case
 from protocols.errors import PolicyError
+from protocols.plan.drawn import DrawnPlan
 from protocols.policy.policy import PrivacyPolicy
 from tests.audits.noised_run import NoisedRun
 from tests.audits.test_account_training import PrivateRun
@@ -33,14 +37,28 @@ def test_the_policy_s_assumptions_give_the_account_s_numbers(view: RunView) -> N
 
 
 def test_more_missing_and_a_smaller_delta_cost_more(view: RunView) -> None:
-    rows = otherwise(view, missing=range(4))
+    found = otherwise(view, missing=range(4))
     for name in ("planned", "recorded"):
-        told = [getattr(row, name).as_float() for row in rows]
+        told = [getattr(row, name).as_float() for row in found]
         assert told == sorted(told) and told[0] < told[-1]
     (same,), (small,) = otherwise(view), otherwise(view, delta=1e-8)
     assert same.recorded.as_float() < small.recorded.as_float()
     assert (same.recorded.delta, small.recorded.delta) == ("1e-05", "1e-08")
     assert "in place of what the policy assumes" in " ".join(small.planned.assumptions)
+
+
+def test_only_who_shares_a_total_adds_noise_to_it(view: RunView) -> None:
+    """Of a run whose clients lots cut into cohorts, others' noise is in other totals (O18)."""
+    tally = Tally(Case(view.folder_only))
+    everybody = max(share.honest for share in rows.shares(tally, rows.labels(tally)))
+    assert everybody == tally.together == len(tally.plan.clients)  # the control
+    cut = DrawnPlan(
+        size=3, cohorts=2, smallest=3, largest=4, colluders=0, within=0, least=3, by_lot=True
+    )
+    tally.plan = tally.plan.model_copy(update={"drawn": cut})
+    told = list(rows.shares(tally, rows.labels(tally)))
+    assert max(share.honest for share in told) == cut.smallest < everybody
+    assert told[0].epsilon.as_float() > tally.meter.own(tally.planned(everybody))
 
 
 def test_a_record_is_counted_by_itself() -> None:

@@ -266,6 +266,8 @@ def test_all_that_a_party_kept_is_destroyed_keys_first(
     parties = played
     place = copied(parties, "client-1", tmp_path)
     me = load_identity(place)
+    tags = place_of(place) / "tags.key"
+    tags.write_text("ab" * 32)
 
     plain = Folder.remove_tree
 
@@ -279,7 +281,7 @@ def test_all_that_a_party_kept_is_destroyed_keys_first(
         with pytest.raises(KeyboardInterrupt):
             forget(place, me, everything=True)
     assert (side(place) / "models" / "client-1" / "model").is_file()
-    assert not list((place / "keys").rglob("*.key"))
+    assert not list((place / "keys").rglob("*.key")) and not tags.exists()
     with pytest.raises(UsageError, match="locked, and its key is not here"):
         own_model(place)
     found = forget(place, me, everything=True)

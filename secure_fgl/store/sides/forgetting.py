@@ -129,6 +129,7 @@ def _forgotten(run: Run, party: Path, me: Identity, what: tuple[str, ...]) -> De
         pieces = _count(run.path) - sum(run.folder.holds(n) for n in (*_STAY, file))
     keys = Folder(party / "keys")
     keyed = any(keys.there(place) for kind in what for place in _keys(kind, run.name))
+    keyed |= "state" in what and Folder(party / RUNS / run.name).there(_TAGS)
     same = [note for note in notes if set(what) <= set(note.what)]
     if same and not pieces and not keyed:
         return Destroyed(same[-1], 0, run.path / file, before=True)
@@ -153,6 +154,8 @@ _PLACES = {
     "ledger": (),
 }  # fmt: skip
 """Folders of a run in which pieces lie, by kind; all of the run's for the ledger."""
+_TAGS = "tags.key"
+"""In the folder of a run whose item tags go by one key of all clients; it opens every tag."""
 _STAY = ("config.yaml", "plan.json", "policy.json", "roster.json")
 
 
@@ -183,6 +186,8 @@ def _destroy(run: Run, party: Path, me: Identity, what: tuple[str, ...]) -> None
             folder, _, leaf = place.rpartition("/")
             Folder(keys.path / folder).remove_tree(leaf)
     left = [place for kind in what for place in _keys(kind, name) if keys.there(place)]
+    if "state" in what:  # without it the run goes on no more here, and needs no tags
+        Folder(party / RUNS / name).remove(_TAGS)
     if not left:
         weights = weights_of(run.folder, gathered=False) if "models" in what else {}
         if weights and not run.folder.holds("checkpoints.json"):  # whole: nothing is removed yet
