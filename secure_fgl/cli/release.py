@@ -48,7 +48,9 @@ def release(
 
     Every row of each attack must say PASS, or FAIL or INCONCLUSIVE with a waiver
     that is in force today. What was not run, does not apply, crashed or is invalid
-    lets nothing out, and no waiver changes that.
+    lets nothing out, and no waiver changes that. Verdicts are read from the run's
+    attacks.json, which no ledger binds: whoever signs takes it away and runs
+    secure-fgl audit attack again first, on captures and data of their own.
 
     If all is answered, FILE is written: an in-toto statement with the models'
     digests, verdicts and waivers, signed with KEY. secure-fgl site model
