@@ -281,8 +281,8 @@ class Plan(Shown):
         return {entry: digest for entry, digest in self.code.items() if _PLUGIN.match(entry)}
 
     def bytes_up(self) -> int:
-        """Upper bound of what one client sends in the whole run, in bytes."""
-        up = (i for i in self.items if i.sender == "client" and i.per_round)
+        """Upper bound of what one client sends in the whole run, in bytes, all items counted."""
+        up = (i for i in self.items if i.sender == "client")
         return at_most(up, lambda i: i.bytes * i.times)
 
 

@@ -168,11 +168,12 @@ def _summary(finished: Run, headline: str) -> None:
         pairs.append(("stood still", _STOOD.format(**still)))
     if rows := _flattened(finished):
         pairs.append(("weights", f"{rows}: not the ones that {result['algorithm']} asked for"))
+    up, down = size(result["bytes_up"]), size(result["bytes_down"])
     seconds = f"{result['wall_s']:.2f} s for all rounds"
     if (protection := result.get("protect_s")) is not None:  # of sites apart nobody knows it
         seconds += f", {protection:.2f} s of it outside learning (protection)"
     pairs += [
-        ("clients sent", f"{size(result['bytes_up'])}, and got {size(result['bytes_down'])}"),
+        ("clients sent", f"{up}, all together, and got {down}"),
         ("time", seconds),
         ("model sha256", result["model_sha256"] or "none: each client has its own"),
         ("evidence", str(result["verdict"])),

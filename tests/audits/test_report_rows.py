@@ -318,5 +318,5 @@ def test_the_end_of_a_run_says_whose_bytes_and_why_there_is_no_model(capsys, tmp
     ended = SimpleNamespace(result=result, path=tmp_path, folder=Folder(tmp_path))
     _summary(ended, "test_accuracy")  # type: ignore[arg-type]
     said = capsys.readouterr().out
-    assert "clients sent" in said and "2.0 kB, and got 1.0 kB" in said
+    assert "clients sent" in said and "2.0 kB, all together, and got 1.0 kB" in said
     assert "none: each client has its own" in said

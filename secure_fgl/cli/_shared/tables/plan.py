@@ -44,10 +44,7 @@ def _head(plan: Plan) -> list[tuple[str, str]]:
         ("policy", ", ".join((plan.policy, *_protections(plan)))),
         ("policy digest", plan.policy_digest),
         ("plan digest", plan.digest),
-        (
-            "client sends",
-            f"at most {size(plan.bytes_up())} in the whole run, control messages aside",
-        ),
+        ("a client sends", f"at most {size(plan.bytes_up())} in the whole run, all items counted"),
         *([("cohorts", plan.drawn.words)] if plan.drawn else []),
         *_others(plan),
         *_models(plan),
