@@ -9,6 +9,7 @@ from audits.attacks._shared.models import Value
 from audits.attacks._shared.payloads import PAYLOADS
 from audits.report.attack_words import reading, show, verdict
 from audits.report.models import Report
+from audits.report.words import visible
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~])")
 
@@ -21,12 +22,12 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def plain(text: str) -> str:
     """Escape what Markdown or HTML would read as markup; one line only."""
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split())).replace("://", ":&#47;&#47;")
+    return _SPECIAL.sub(r"\\\1", visible(" ".join(text.split()))).replace("://", ":&#47;&#47;")
 
 
 def code(text: str) -> str:
     """Return a text for use between back-ticks."""
-    return text.replace("`", "'")
+    return visible(text.replace("`", "'"))
 
 
 def attacks(report: Report) -> str:

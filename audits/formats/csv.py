@@ -113,6 +113,6 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
 
 def cell(value: object) -> str:
     """Return a cell that no spreadsheet takes for a formula: names come from strangers."""
-    text = str(value).lower() if isinstance(value, bool) else str(value)
+    text = words.visible(str(value).lower() if isinstance(value, bool) else str(value))
     plain = _NUMBER.fullmatch(text)
     return f"'{text}" if text.startswith(_FORMULA) and not plain else text

@@ -41,11 +41,19 @@ CONTENTS = (
 )
 
 
+def _shown(value: object) -> object:
+    """Return a value as a page shows it; pictures, made here, stay markup."""
+    if isinstance(value, Markup):
+        return Markup(words.visible(value))  # noqa: S704 - it was markup
+    return words.visible(value) if isinstance(value, str) else value
+
+
 @cache
 def _environment() -> Environment:
     made = Environment(
         loader=FileSystemLoader(_TEMPLATES, encoding="utf-8"),
         autoescape=True,  # names come from other organisations
+        finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

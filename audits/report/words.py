@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 _STEP = 1000
 _SUMS = (
     ("noise", "noised"),
@@ -38,6 +40,19 @@ NAMES = {
     "P21": "weighted rows over a cohort",
 }
 """Payload id -> what it is, as part of a sentence."""
+
+
+def visible(text: str) -> str:
+    """Return a text without characters that change how the rest is shown: strangers wrote parts.
+
+    Controls and marks of direction or joining (Unicode's C categories) become U+FFFD; line ends,
+    tabs and spaces of any width stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c in "\n\t" or unicodedata.category(c)[0] != "C" else "\ufffd" for c in text
+    )
 
 
 def size(count: int) -> str:

@@ -17,6 +17,7 @@ from audits.formats import render
 from audits.formats.html import _alike, _called
 from audits.plots import svg
 from audits.report import words
+from audits.report.models import Report
 from protocols.policy.policy import PRESETS
 from secure_fgl import Config, Federation
 from tests.audits.report_tools import FORMULA, HOSTILE, Page
@@ -83,6 +84,17 @@ def test_states_are_told_by_word_and_shape_beside_colour(page):
 def test_no_report_promises_what_it_cannot_know(toy, word):
     for data in toy.view().reports.values():
         assert not re.search(rf"\b{word}\b", data.decode(), re.IGNORECASE)
+
+
+def test_no_name_turns_what_stands_beside_it(report):
+    """Marks of direction and controls of a stranger's name are shown, and not obeyed."""
+    turned = "north\u202e\u2066\u200b\x1b[2J"
+    text = report.model_dump_json().replace(f'"{CLIENTS[0]}"', json.dumps(turned))
+    found = render(Report.model_validate_json(text), ["html", "md", "csv"])
+    for name in ("report.html", "report.md", "inventory.csv"):
+        said = found[name].decode()
+        assert not set("\u202e\u2066\u200b\x1b") & set(said), name
+    assert "north" in found["report.html"].decode() and "\ufffd" in found["report.html"].decode()
 
 
 def test_hostile_names_are_text_everywhere(hostile):
