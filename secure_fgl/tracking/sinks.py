@@ -45,7 +45,7 @@ def scalars(row: Mapping[str, Any]) -> dict[str, float]:
     """Return the finite numbers of a row of ``metrics.jsonl``, without its round."""
     return {
         name: float(value)
-        for name, value in row.items()
+        for name, value in sorted(row.items())
         if name != "round"
         and isinstance(value, int | float)
         and not isinstance(value, bool)
@@ -86,7 +86,7 @@ def opened(text: str, name: str, told: Mapping[str, str]) -> Sink:
         raise UsageError(
             f"{kind} could not be opened ({type(error).__name__}), so nothing was started.",
             why="its folder cannot be written to, or its server does not answer",
-            fix=f"look at {kind}:..., or leave it out",
+            fix="see with --verbose what it said, or leave it out",
         ) from error
 
 

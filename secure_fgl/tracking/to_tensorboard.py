@@ -11,8 +11,9 @@ __all__ = ["TensorboardSink"]
 class TensorboardSink:
     """Scalars of one run in a folder of its own, below the one that is given.
 
-    A run that was killed and goes on writes a second file there, from its first round: TensorBoard
-    shows the rows of the newer file.
+    The writer puts this machine's name and the process's number into the file's name. A run that
+    was killed and goes on writes a second file there, from its first round: TensorBoard shows the
+    rows of the newer one.
 
     Args:
         place: the folder that ``tensorboard --logdir`` is given.
@@ -28,7 +29,6 @@ class TensorboardSink:
         from torch.utils.tensorboard import SummaryWriter
 
         folder = Path(place).expanduser() / name
-        # The file's name would hold the machine's; TensorBoard itself looks for "tfevents" alone.
         self._writer = SummaryWriter(str(folder), purge_step=0)  # type: ignore[no-untyped-call]
         table = "\n".join(f"| {key} | {value} |" for key, value in told.items())
         self._writer.add_text("run", f"| | |\n|---|---|\n{table}", 0)  # type: ignore[no-untyped-call]
