@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from audits.bundle.statements import RELEASE, open_statement
 from audits.evidence.entries import check_facts
+from crypto.signing.signatures import SigningKey
 from protocols.errors import EvidenceError
 from protocols.evidence.ledger import read_lines
 from secure_fgl import UsageError
@@ -18,7 +20,9 @@ from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.reasons import explain
 from secure_fgl.run.model_digest import npz_bytes, npz_digest
+from secure_fgl.store.files import Folder
 from secure_fgl.store.finished_run import Run
+from secure_fgl.store.sides.released import released
 from tests.laws.killing import play
 from tests.secure_fgl.cli_tools import config, invoke
 
@@ -103,6 +107,14 @@ def test_a_ledger_states_models_of_rounds_in_one_form(
     else:
         with pytest.raises(EvidenceError, match="unknown form"):
             check_facts(5, changed)
+
+
+def test_a_release_names_the_models_that_attacks_looked_at(run: Path) -> None:
+    view, folder = Run(run).view(), Folder(run)
+    assert len(view.weights) == 5
+    one = open_statement(released(view, folder, {}, SigningKey.generate()), {RELEASE})
+    named = {subject["name"] for subject in one.subjects}
+    assert named == {"checkpoints/best.npz", "checkpoints/final.npz"}
 
 
 def test_nothing_is_kept_of_rounds_unless_it_is_asked_for(
