@@ -249,11 +249,11 @@ class Config(Strict):
                 why="it asks for a variable of whoever reads it, or holds no keys",
             )
         found = cls.literal(document)
-        if found.plugins != found.plugin_names or found.tracking:
-            raise UsageError(
-                "The configuration of the run is none that a run leaves.",
-                why="it names plug-ins by paths, or places for metrics, as its writer likes",
-            )
+        alien = "it names places for metrics, as its writer likes" if found.tracking else ""
+        if found.plugins != found.plugin_names:
+            alien = "it names plug-ins by paths, and whoever wrote it could name any file"
+        if alien:
+            raise UsageError("The configuration of the run is none that a run leaves.", why=alien)
         return found
 
     @property

@@ -29,16 +29,16 @@ class TensorboardSink:
         from torch.utils.tensorboard import SummaryWriter
 
         folder = Path(place).expanduser() / name
-        self._writer = SummaryWriter(str(folder), purge_step=0)  # type: ignore[no-untyped-call]
+        self._writer = SummaryWriter(str(folder), purge_step=0)
         table = "\n".join(f"| {key} | {value} |" for key, value in told.items())
-        self._writer.add_text("run", f"| | |\n|---|---|\n{table}", 0)  # type: ignore[no-untyped-call]
+        self._writer.add_text("run", f"| | |\n|---|---|\n{table}", 0)
 
     def write(self, round: int, numbers: Mapping[str, float]) -> None:
         """Add a scalar a metric, at the step `round`."""
         for name, value in numbers.items():
-            self._writer.add_scalar(name, value, round)  # type: ignore[no-untyped-call]
-        self._writer.flush()  # type: ignore[no-untyped-call]
+            self._writer.add_scalar(name, value, round)
+        self._writer.flush()
 
     def close(self, *, whole: bool) -> None:
         """Flush and close the event file."""
-        self._writer.close()  # type: ignore[no-untyped-call]
+        self._writer.close()
