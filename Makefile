@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+BARE   := $(VENV)/.bare
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 TORCH  := $(shell grep '^torch==' constraints.txt)
 
@@ -31,7 +32,7 @@ test test-long fuzz mutants: export OMP_NUM_THREADS := 1
 lint test test-long: export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs lint types rules test test-long fuzz mutants bench clean
+.PHONY: help setup demo docs lint types rules package test test-long fuzz mutants bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -40,17 +41,26 @@ setup: $(STAMP) ## create .venv with the pinned versions (again only when a pin 
 
 # torch comes first and alone: once it is there, nothing that follows asks for a larger build of it.
 # pip compiles on one core; some packages hold files of other Pythons, which cannot be compiled.
-$(STAMP): pyproject.toml constraints.txt
+define environment
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Secure-FGL needs Python 3.11 or later; $(PYTHON) is older or missing." >&2; \
 	  echo "Name another one: make setup PYTHON=python3.12" >&2; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(PIP) install --no-compile -c constraints.txt $(TORCH)
-	$(PIP) install --no-compile -c constraints.txt -e '.[test]'
+	$(PIP) install --no-compile -c constraints.txt -e $(1)
+endef
+
+$(STAMP): pyproject.toml constraints.txt
+	$(call environment,'.[test]')
 	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $@
 
-demo: setup ## five synthetic banks train together under homomorphic encryption
+# Without extras and tests: half of the packages, and what is imported is compiled then.
+$(BARE): pyproject.toml constraints.txt
+	$(call environment,.)
+	@touch $@
+
+demo: $(if $(wildcard $(STAMP)),$(STAMP),$(BARE)) ## five synthetic banks train together under homomorphic encryption
 	$(BIN)/secure-fgl run examples/banks.yaml
 
 docs: setup ## the documentation as a site, with strict links, in build/site
@@ -72,6 +82,9 @@ rules:
 	$(BIN)/python -m scripts.house_rules
 	@mkdir -p $(dir $(FOUND)); \
 	$(BIN)/python -m pytest --collect-only -qq > $(FOUND) 2>&1 || { cat $(FOUND); exit 1; }
+
+package: setup ## build sdist and wheel, install the wheel into a fresh environment, use it
+	$(BIN)/python -m scripts.package
 
 test: lint ## lint, then every test but the long ones
 	@$(call both,-m "not long",)

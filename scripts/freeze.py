@@ -7,8 +7,8 @@ Run from the repository's root, in the environment whose versions are to become 
 
 The closure starts from pyproject.toml (dependencies and extras) and follows what each installed
 distribution says it requires here, so whatever else the environment holds is left out. Install
-`.[test,docs]` first, with a CPU build of torch: others require libraries that would then be pinned
-for everybody.
+`.[test,docs,mlflow,tensorboard]` first, with a CPU build of torch: others require libraries that
+would then be pinned for everybody.
 """
 
 from __future__ import annotations

@@ -11,14 +11,12 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from protocols.strict import Strict, not_yaml, problems, read_yaml
-from secure_fgl.config_partition import EvaluationConfig, PartitionConfig
-from secure_fgl.config_values import asks_for_a_variable, expanded, set_key
+from secure_fgl.config_partition import EvaluationConfig, FaultsConfig, PartitionConfig
+from secure_fgl.config_values import asks_for_a_variable, expanded, set_key, target
 from secure_fgl.errors import UsageError
 
-_DROP = r"[1-9]\d*@[1-9]\d*(:(after_upload|before_shares))?"
-_DROPS = re.compile(rf"({_DROP}(,{_DROP})*)?")
-
-
+MOST_KEPT = 1000
+"""Models of rounds that a run keeps at most: the ledger's last entry has a digest of each."""
 OWN = "own"
 """Name of data that lie in one folder a client, beside the description that all agreed on."""
 
@@ -120,30 +118,9 @@ class BudgetConfig(Strict):
     store: str | None = None
 
 
-class FaultsConfig(Strict):
-    """Faults that the simulator plays, to see that a run survives them.
-
-    Attributes:
-        drop: which client vanishes when: ``2@3`` is client 2 in round 3, before it uploads;
-            ``2@3:after_upload`` or ``2@3:before_shares`` later in that round; several with commas.
-            It is back in the next round.
-    """
-
-    drop: str = ""
-
-    @field_validator("drop")
-    @classmethod
-    def _is_a_list_of_drops(cls, text: str) -> str:
-        if not _DROPS.fullmatch(text):
-            raise ValueError(
-                "write CLIENT@ROUND, CLIENT@ROUND:after_upload or CLIENT@ROUND:before_shares; "
-                "several with commas"
-            )
-        return text
-
-
 _PLUGIN = re.compile(r"(.*/)?[a-z][a-z0-9_]{0,39}(\.py)?", re.DOTALL)
-_OWN = ("isolate", "keep_models", "prepare_ahead", "resume")  # settings of a site's own process
+# Settings of a site's own process.
+_OWN = ("device", "isolate", "keep_models", "prepare_ahead", "resume", "tracking")
 
 
 class Config(Strict):
@@ -154,8 +131,13 @@ class Config(Strict):
         prepare_ahead: encrypt zeros in a worker process while clients train.
         resume: keep every party's state, locked, so that a killed run can go on.
         keep_models: keep each client's own model after the run, locked under its site's key.
+        checkpoint_every: keep the released model of every n-th round; 0: the last and the best one.
         isolate: compute clients' answers in a process of their own, without keys, network and files
             (`secure_fgl.isolation`). Sites that run apart always do.
+        device: where clients train in a simulation: ``cpu``, ``cuda`` (a GPU, or nothing starts),
+            ``auto`` (a GPU if there is one). See `secure_fgl.devices`.
+        tracking: where released metrics go besides the run folder: ``tensorboard:DIR``,
+            ``mlflow:URI`` (`secure_fgl.tracking`). A run folder does not say.
         seed: of learning randomness only (splits, starting weights, dropout, rounding). Keys and
             blinds never come from it.
         plugins: code from outside that this run uses: paths of files, or names of installed ones
@@ -173,9 +155,25 @@ class Config(Strict):
     prepare_ahead: bool = True
     resume: bool = True
     keep_models: bool = True
+    checkpoint_every: int = Field(default=0, ge=0, le=100_000)
     isolate: bool = False
+    device: Literal["auto", "cpu", "cuda"] = "cpu"
+    tracking: tuple[str, ...] = ()
     seed: int = Field(default=1, ge=0, lt=2**31)
     plugins: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _keeps_not_too_many(self) -> Config:
+        if self.checkpoint_every and self.algorithm.rounds // self.checkpoint_every > MOST_KEPT:
+            raise ValueError(
+                f"checkpoint_every: at most {MOST_KEPT} models are kept of a run; take a larger one"
+            )
+        return self
+
+    @field_validator("tracking")
+    @classmethod
+    def _are_targets(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(target, texts))
 
     @field_validator("plugins")
     @classmethod
@@ -251,11 +249,11 @@ class Config(Strict):
                 why="it asks for a variable of whoever reads it, or holds no keys",
             )
         found = cls.literal(document)
+        alien = "it names places for metrics, as its writer likes" if found.tracking else ""
         if found.plugins != found.plugin_names:
-            raise UsageError(
-                "The configuration of the run is none that a run leaves.",
-                why="it names plug-ins by paths, and whoever wrote it could name any file",
-            )
+            alien = "it names plug-ins by paths, and whoever wrote it could name any file"
+        if alien:
+            raise UsageError("The configuration of the run is none that a run leaves.", why=alien)
         return found
 
     @property
@@ -279,9 +277,12 @@ class Config(Strict):
     def text(self) -> str:
         """Return the configuration as YAML.
 
-        Without the number of workers: a run is the same with any, and can go on with another.
+        Without the number of workers, and without where metrics go, which may hold a password: a
+        run is the same with any, and can go on with another.
         """
-        document = self.model_dump(mode="json", exclude={"transport": {"workers"}})
+        document = self.model_dump(
+            mode="json", exclude={"transport": {"workers"}, "tracking": True}
+        )
         return yaml.safe_dump(document, sort_keys=False)
 
 

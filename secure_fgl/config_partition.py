@@ -1,7 +1,8 @@
-"""Parts of a configuration: which client holds what and is called how, and what is scored."""
+"""Parts of a configuration: which client holds what, what is scored, and faults to play."""
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -9,7 +10,10 @@ from pydantic import Field, field_validator, model_validator
 from protocols.strict import Strict
 from secure_fgl.run.naming import client_names, misnamed
 
-__all__ = ["EvaluationConfig", "PartitionConfig"]
+__all__ = ["EvaluationConfig", "FaultsConfig", "PartitionConfig"]
+
+_DROP = r"[1-9]\d*@[1-9]\d*(:(after_upload|before_shares))?"
+_DROPS = re.compile(rf"({_DROP}(,{_DROP})*)?")
 
 
 class PartitionConfig(Strict):
@@ -79,3 +83,25 @@ class EvaluationConfig(Strict):
     at: Literal["downloaded", "trained", "kept"] = "downloaded"
     told: bool = False
     references: tuple[Literal["local", "centralised", "whole_graph", "mean", "pmf"], ...] = ()
+
+
+class FaultsConfig(Strict):
+    """Faults that the simulator plays, to see that a run survives them.
+
+    Attributes:
+        drop: which client vanishes when: ``2@3`` is client 2 in round 3, before it uploads;
+            ``2@3:after_upload`` or ``2@3:before_shares`` later in that round; several with commas.
+            It is back in the next round.
+    """
+
+    drop: str = ""
+
+    @field_validator("drop")
+    @classmethod
+    def _is_a_list_of_drops(cls, text: str) -> str:
+        if not _DROPS.fullmatch(text):
+            raise ValueError(
+                "write CLIENT@ROUND, CLIENT@ROUND:after_upload or CLIENT@ROUND:before_shares; "
+                "several with commas"
+            )
+        return text

@@ -12,7 +12,7 @@ import yaml
 from protocols.strict import read_yaml
 from secure_fgl.errors import UsageError
 
-__all__ = ["asks_for_a_variable", "expanded", "override", "set_key"]
+__all__ = ["asks_for_a_variable", "expanded", "override", "set_key", "target"]
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
@@ -41,6 +41,17 @@ def set_key(document: dict[str, Any], setting: str) -> None:
         place[last] = read_yaml(value)
     except yaml.YAMLError as error:
         raise UsageError(f"--set {key}: the value is not YAML.") from error
+
+
+_TARGETS = ("mlflow", "tensorboard")
+
+
+def target(text: str) -> str:
+    """Return where metrics go, ``KIND:PLACE``, if it is one; raises ValueError."""
+    kind, colon, place = text.partition(":")
+    if kind not in _TARGETS or not colon or not place:
+        raise ValueError("write tensorboard:FOLDER or mlflow:URI, such as mlflow:sqlite:///runs.db")
+    return text
 
 
 def override(place: dict[str, Any], **values: Any) -> None:

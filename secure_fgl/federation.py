@@ -44,21 +44,18 @@ class Federation:
     Args:
         data: a data set, or its name.
         algorithm: for example ``fed_avg``.
-        clients: number of clients.
-        partition: how the simulator shares the graph out.
+        clients, partition: how many clients, and how the simulator shares the graph out.
         rounds, epochs: how long.
         policy: a policy object; by default the ``pilot`` preset.
         seed: of learning randomness.
         plugins: files of algorithms, models or data of one's own, or names of installed ones,
-            beside those that `config` names; trusted code (`secure_fgl.plugins`). They are read
-            here, and run when a plan is made.
+            beside those of `config`; trusted code, read here and run when a plan is made.
         config: everything else; the arguments above override it.
         spec: what sites agreed on about tables of their own, in place of the ``spec.yaml`` in
             `data.root`: parties without data have none.
 
     Raises:
-        UsageError: unknown names or values, each with the nearest known one, or a plug-in that
-            cannot be used.
+        UsageError: unknown names or values, with the nearest known ones, or an unfit plug-in.
     """
 
     def __init__(  # noqa: PLR0913 - the settings people change most, all by name
@@ -270,6 +267,7 @@ class Federation:
         from secure_fgl.run.faults import drops
         from secure_fgl.run.resuming import check_same
         from secure_fgl.store.run_folder import RunFolder
+        from secure_fgl.tracking.sinks import Sinks
         from secure_fgl.transports.nvflare.office.rehearsal import rehearse
 
         self.plugins.unchanged()
@@ -278,18 +276,20 @@ class Federation:
         wanted = self.plan()
         if plan is not None and (differences := drift(plan, wanted)):
             raise PlanDrift(differences)
+        into = Path(out or self.default_folder())
         if self.config.transport.name == "nvflare":
             simulated = resume or profile or approvals or connect or self._whole is not None
-            into = Path(out or self.default_folder())
             with watched(progress, self.headline) as seen:
                 return rehearse(self, plan or wanted, into, seen, tell, simulated=bool(simulated))
         prepared = self.prepare(plan or wanted)
         drops(self.config.faults.drop, wanted.clients, wanted.rounds)  # before anything is made
-        folder = RunFolder(Path(out or self.default_folder()), again=resume)
+        folder = RunFolder(into, again=resume)
         if resume:
             check_same(folder, self.config, self.plugins)
         signed = plan_approvals.approved(self.policy, plan or wanted, approvals, folder, resume)
-        with one_thread_and_deterministic(), watched(progress, self.headline) as seen:
+        quiet, sinks = one_thread_and_deterministic(self.config), self.config.tracking
+        tracked = Sinks(sinks, into.name, plan or wanted, tell)
+        with quiet, watched(progress, self.headline) as seen, tracked as prepared.track:
             prepared.load()
             folder.make()
             plan_approvals.keep(folder, signed)

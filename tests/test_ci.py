@@ -7,11 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from scripts import freeze
+from scripts import freeze, package
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -45,6 +46,32 @@ def test_setup_is_done_once_and_again_when_a_pin_changes(tmp_path: Path) -> None
     assert installs == [f"{pinned} torch=={torch}", f"{pinned} -e '.[test]'"]
 
 
+def test_the_demo_sets_up_without_what_tests_need_unless_it_is_there(tmp_path: Path) -> None:
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+
+    def planned() -> str:
+        return run("make", "-n", "demo", cwd=tmp_path).stdout
+
+    assert "-e .\n" in planned() and "[test]" not in planned()
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / ".bare").touch()
+    assert "pip" not in planned() and "secure-fgl run examples/banks.yaml" in planned()
+    (tmp_path / ".venv" / ".installed").touch()
+    assert "pip" not in planned()
+    os.utime(tmp_path / ".venv" / ".installed", (0, 0))  # a pin changed since
+    assert "[test]" in planned()
+
+
+def test_wheels_that_differ_are_told_apart(tmp_path: Path) -> None:
+    for name, files in (("a", {"x": "1", "y": "2"}), ("b", {"x": "1", "y": "3", "z": ""})):
+        with zipfile.ZipFile(tmp_path / name, "w") as packed:
+            for file, content in files.items():
+                packed.writestr(file, content)
+    assert package.same(tmp_path / "a", tmp_path / "b") == ["y", "z"]
+    assert package.same(tmp_path / "a", tmp_path / "a") == []
+
+
 @pytest.mark.parametrize("there", [True, False])
 def test_ci_runs_make_test_on_the_data_that_is_there(tmp_path: Path, there: bool) -> None:
     data, tools, checkout = tmp_path / "shared" / "data", tmp_path / "tools", tmp_path / "checkout"
@@ -52,7 +79,8 @@ def test_ci_runs_make_test_on_the_data_that_is_there(tmp_path: Path, there: bool
     shutil.copy(ROOT / ".ci" / "run", checkout / ".ci")
     tools.mkdir()
     make = tools / "make"
-    make.write_text('#!/bin/sh\necho "$*|$PWD|$SECURE_FGL_DATA|$CI_REQUIRE_REAL_DATA"\nexit 7\n')
+    said = 'echo "$*|$PWD|$SECURE_FGL_DATA|$CI_REQUIRE_REAL_DATA"'
+    make.write_text(f'#!/bin/sh\n{said}\n[ "$1" = package ] || exit 7\n')
     make.chmod(0o755)
     if there:
         data.mkdir(parents=True)
@@ -64,7 +92,7 @@ def test_ci_runs_make_test_on_the_data_that_is_there(tmp_path: Path, there: bool
         CI_REQUIRE_REAL_DATA=None,
     )
     found = f"{data}|1" if there else "|"
-    assert result.stdout == f"test|{checkout}|{found}\n"
+    assert result.stdout == f"package|{checkout}|{found}\ntest|{checkout}|{found}\n"
     assert result.returncode == 7
 
 

@@ -6,6 +6,7 @@ No image is built, no container and no unit started here: deploy/README.md says 
 from __future__ import annotations
 
 import copy
+import json
 import re
 import shlex
 import shutil
@@ -20,11 +21,15 @@ import pytest
 import yaml
 
 from scripts.house_rules import FLOORS
+from secure_fgl.data import ROOT_VARIABLE
+from secure_fgl.store import budgets, state_store
 from tests.secure_fgl.cli_tools import invoke
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
 COMPOSE = ("rehearsal.yaml", "site.yaml")
+IMAGES = {"Dockerfile": "10001:10000", "Dockerfile.cpu": "10001:10001"}
+"""Each image, and as whom its program runs."""
 UNITS = sorted(path.name for path in (DEPLOY / "systemd").glob("*.service"))
 PARTY = "secure-fgl-site@.service"
 PINNED = re.compile(r"[a-z./-]+:\d+\.\d+\.\d+[a-z0-9.-]*(@sha256:[0-9a-f]{64})?")
@@ -110,19 +115,20 @@ def engine_takes(words: list[str]) -> str:
     return kind
 
 
-# --- the image ----------------------------------------------------------------------------------
+# --- the images ----------------------------------------------------------------------------------
 
 
-def steps() -> list[tuple[str, str]]:
-    """Return the Dockerfile's instructions, comments and line breaks taken out."""
-    text = re.sub(r"^#.*\n", "", (DEPLOY / "Dockerfile").read_text("utf-8"), flags=re.M)
+def steps(image: str) -> list[tuple[str, str]]:
+    """Return a Dockerfile's instructions, comments and line breaks taken out."""
+    text = re.sub(r"^#.*\n", "", (DEPLOY / image).read_text("utf-8"), flags=re.M)
     lines = text.replace("\\\n", " ").splitlines()
     found = [line.strip().partition(" ") for line in lines if line.strip()]
     return [(word, rest.strip()) for word, _, rest in found]
 
 
-def test_the_image_has_pinned_versions_and_no_root() -> None:
-    found = steps()
+@pytest.mark.parametrize("image", IMAGES)
+def test_an_image_has_pinned_versions_and_no_root(image: str) -> None:
+    found = steps(image)
     base = dict(rest.split("=", 1) for word, rest in found if word == "ARG")
     assert PINNED.fullmatch(base["PYTHON"])
     assert all(rest.split()[0] == "${PYTHON}" for word, rest in found if word == "FROM")
@@ -131,21 +137,34 @@ def test_the_image_has_pinned_versions_and_no_root() -> None:
     assert [word for word, _ in found if word == "ADD"] == []
     assert not re.search(r"curl|wget|latest|sudo|chmod", " ".join(rest for _, rest in found))
     users = [rest for word, rest in found if word == "USER"]
-    assert users == ["10001:10000"]
+    assert users == [IMAGES[image]]
     last = [word for word, _ in found][::-1]
     assert last.index("USER") < last.index("RUN")  # nothing is run after it, as root or not
 
 
-def test_the_image_is_made_of_the_five_floors_and_nothing_else() -> None:
+def test_the_image_for_one_person_keeps_keys_and_budgets_apart_from_runs() -> None:
+    found = steps("Dockerfile.cpu")
+    told = dict(
+        part.split("=", 1) for word, rest in found if word == "ENV" for part in rest.split()
+    )
+    assert told[state_store.VARIABLE] == "/state"
+    (volumes,) = [json.loads(rest) for word, rest in found if word == "VOLUME"]
+    assert volumes == ["/runs", "/state"] and told[budgets.VARIABLE].startswith("/state/")
+    assert ("WORKDIR", "/runs") in found and told[ROOT_VARIABLE] == "/data"
+    assert ("ENTRYPOINT", '["secure-fgl"]') in found
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_an_image_is_made_of_the_five_floors_and_nothing_else(image: str) -> None:
     copied = {
         source
-        for word, rest in steps()
+        for word, rest in steps(image)
         if word == "COPY" and not rest.startswith("--from")
         for source in rest.split()[:-1]
     }
     assert copied == {*FLOORS, "constraints.txt", "pyproject.toml", "README.md", "LICENSE"}
     assert all((ROOT / source).exists() for source in copied)
-    ignored = (DEPLOY / "Dockerfile.dockerignore").read_text("utf-8").splitlines()
+    ignored = (DEPLOY / f"{image}.dockerignore").read_text("utf-8").splitlines()
     rules = [line for line in ignored if line and not line.startswith("#")]
     assert rules[0] == "*" and {r[1:] for r in rules if r.startswith("!")} == copied
     targets = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]

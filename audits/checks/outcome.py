@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from audits.checks.parties.own_models import own_models
+from audits.evidence.entries import ROUND
 from audits.evidence.run_files import fail, json_digest
 from audits.evidence.steps import Case, Check, NotChecked
 from protocols.wire.roles import Role
@@ -39,7 +40,7 @@ def result(case: Case) -> str:
     if case.result.get("model_sha256", "") != (stated["model"] or None):
         fail("result", "result.json names another model than the aggregator recorded")
     _skipped(case)
-    models = sum(bool(stated[name]) for name in _FILES.values())
+    models = sum(map(bool, stated.values())) - 1  # one is that of metrics
     if _unscored(case):
         return f"digests of {models} models are as recorded; no score left the clients"
     return (
@@ -95,9 +96,13 @@ def _stated(case: Case) -> Mapping[str, str] | None:
 
 def _models(case: Case, stated: Mapping[str, str]) -> None:
     """Raise EvidenceError unless the models are those recorded, and no others lie beside them."""
-    if set(case.view.weights) - set(_FILES):
+    rounds = {name: ROUND.fullmatch(name) for name in stated}
+    if any(found and int(found[1]) > case.plan.rounds for found in rounds.values()):
+        fail("result", "the aggregator recorded a model of a round that was not planned")
+    files = _FILES | {name: name for name, found in rounds.items() if found}
+    if set(case.view.weights) - set(files):
         fail("result", "checkpoints/ holds a model that no ledger covers")
-    for file, name in _FILES.items():
+    for file, name in files.items():
         if not _same(case.view.weights.get(file, ""), stated[name]):
             fail("result", f"checkpoints/{file}.npz is not the model that the aggregator recorded")
 

@@ -137,6 +137,7 @@ _OPTIONAL: dict[str, dict[str, type]] = {
     "close": {"result": dict},
 }
 RESULT = {"best", "metrics", "model"}  # digests of what a finished run leaves; "" for no model
+ROUND = re.compile(r"round-([1-9]\d{0,5})")  # besides these: of a model of that round, if kept
 MODELS = ("model", "last")  # pieces of a client's own: the best one, and the one scored last
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -211,8 +212,13 @@ _MORE: dict[str, Callable[[int, Entry], None]] = {
 
 
 def _is_result(found: Mapping[str, object]) -> bool:
-    """Tell whether a result holds exactly its digests; only a model may be absent."""
-    return set(found) == RESULT and all(
-        isinstance(digest, str) and (_DIGEST.fullmatch(digest) or (not digest and n != "metrics"))
-        for n, digest in found.items()
+    """Tell whether a result holds exactly its digests; only its two models may be absent."""
+    return (
+        set(found) >= RESULT
+        and all(ROUND.fullmatch(name) for name in set(found) - RESULT)
+        and all(
+            isinstance(digest, str)
+            and (_DIGEST.fullmatch(digest) or (not digest and n in RESULT - {"metrics"}))
+            for n, digest in found.items()
+        )
     )

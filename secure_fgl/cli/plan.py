@@ -57,6 +57,7 @@ def plan(
     approved = load_plan(against) if against is not None else None
     configuration = Config.load(config, settings)
     from secure_fgl.defaults import said
+    from secure_fgl.devices.choosing import told
     from secure_fgl.federation import Federation
 
     federation = Federation.from_config(configuration, plugins)
@@ -70,6 +71,7 @@ def plan(
     else:
         print_plan(wanted, stderr=False)
         say(f"Model settings: {said(federation.config.model)}.")
+        say(f"Clients train on: {told(federation.config)}.")
     if out is not None:
         say(f"Plan written to {out}, digest {wanted.digest}")
     if approved is None:

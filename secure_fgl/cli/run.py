@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -41,6 +42,16 @@ def run(  # noqa: PLR0913, PLR0917 - a parameter an option
     profile: Annotated[
         bool, typer.Option("--profile", help="Write where time and bytes went into the run folder.")
     ] = False,
+    track: Annotated[
+        list[str],
+        typer.Option(
+            metavar="KIND:PLACE",
+            help="Released metrics go there, too: tensorboard:FOLDER or mlflow:URI.",
+        ),
+    ] = [],  # noqa: B006
+    checkpoint_every: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Keep the model of every N-th round.")
+    ] = None,
     log: Annotated[
         Log, typer.Option(help="Tell on stderr as text, or as one JSON object a line.")
     ] = Log.text,
@@ -54,7 +65,9 @@ def run(  # noqa: PLR0913, PLR0917 - a parameter an option
     from secure_fgl.cli._shared.output import print_json
     from secure_fgl.config import Config
 
-    configuration = Config.load(config, settings)
+    kept = [] if checkpoint_every is None else [f"checkpoint_every={checkpoint_every}"]
+    places = [f"tracking={json.dumps(track)}"] if track else []
+    configuration = Config.load(config, [*settings, *kept, *places])
     approved = load_plan(plan_file) if plan_file is not None else None
     # Nothing but the result may reach stdout, whatever a library likes to print.
     with contextlib.redirect_stdout(sys.stderr):
@@ -97,6 +110,7 @@ def _announce(plan: Plan, federation: Federation, lines: JsonLog | None, *, tabl
     from secure_fgl.cli._shared.output import say
     from secure_fgl.cli._shared.tables.plan import print_plan
     from secure_fgl.defaults import said
+    from secure_fgl.devices.choosing import told
 
     if lines is not None:
         facts = {"plan": plan.digest, "policy": plan.policy, "rounds": plan.rounds}
@@ -112,6 +126,7 @@ def _announce(plan: Plan, federation: Federation, lines: JsonLog | None, *, tabl
     if table:
         print_plan(plan, stderr=True)
         say(f"Model settings: {said(federation.config.model)}.")
+        say(f"Clients train on: {told(federation.config)}.")
 
 
 def _train(

@@ -18,6 +18,7 @@ import secure_fgl
 from audits.evidence.steps import NotChecked
 from secure_fgl import _floors
 from secure_fgl.data import ROOT_VARIABLE
+from secure_fgl.devices.choosing import gpu
 from secure_fgl.doctor.installed import extra, extras, requirements
 from secure_fgl.errors import UsageError
 from secure_fgl.isolation.kernel import CannotIsolate, check_kernel
@@ -51,6 +52,7 @@ def examine(folder: Path) -> Iterator[Line]:
         ("clock", _clock),
         ("data", _data),
         ("isolation", _isolation),
+        ("device", _device),
     ]
     for name, check in checks:
         yield look(name, check, folder)
@@ -178,6 +180,12 @@ def _data(_: Path) -> str:
             fix=f"export {ROOT_VARIABLE}=FOLDER, or name it with --set data.root=FOLDER",
         )
     return f"{place}, {sum(entry.is_dir() for entry in os.scandir(place))} folders"
+
+
+def _device(_: Path) -> str:
+    if name := gpu():
+        return f"device=cuda and device=auto train on {name}; device=cpu, the default, does not"
+    raise NotChecked("no GPU that PyTorch can use; clients train on the processor")
 
 
 def _isolation(_: Path) -> str:

@@ -21,6 +21,8 @@ from protocols.sessions.stream import Outgoing, Stream
 from protocols.sessions.table import State
 from protocols.wire.roles import Role
 from secure_fgl import _floors
+from secure_fgl.config import Config
+from secure_fgl.devices.choosing import chosen, training_on
 from secure_fgl.run.parties import Parties
 from secure_fgl.transports import Transport
 
@@ -274,16 +276,22 @@ def deferred_interrupts() -> Iterator[Callable[[], bool]]:
 
 
 @contextlib.contextmanager
-def one_thread_and_deterministic() -> Iterator[None]:
-    """Train with one torch thread and deterministic algorithms, and restore both afterwards."""
+def one_thread_and_deterministic(config: Config | None = None) -> Iterator[None]:
+    """Train with one torch thread and deterministic algorithms, and restore both afterwards.
+
+    On the device that a configuration asks for, and without one on the processor; raises
+    UsageError where it is not there.
+    """
     import torch
 
+    device = "cpu" if config is None else chosen(config)
     threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     torch.set_num_threads(1)
     # `use_deterministic_algorithms` is the same, and loads torch's compiler besides: a second.
     torch.set_deterministic_debug_mode("error")
     try:
-        yield
+        with training_on(device):
+            yield
     finally:
         torch.set_num_threads(threads)
         torch.set_deterministic_debug_mode(mode)

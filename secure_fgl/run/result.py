@@ -18,6 +18,7 @@ from protocols.plan.plan import Plan
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.config import Config
 from secure_fgl.data import Dataset, Masks
+from secure_fgl.devices.choosing import chosen
 from secure_fgl.run.driver import Meter
 from secure_fgl.run.model_digest import weights_digest
 from secure_fgl.run.parties import bare_backend
@@ -25,7 +26,7 @@ from secure_fgl.run.reference import Bystander
 from secure_fgl.store.finished_run import FORMATS, NOT_JUDGED, Run
 from secure_fgl.store.run_folder import RunFolder
 
-__all__ = ["Outcome", "Prepared", "arrays_of", "finish"]
+__all__ = ["Outcome", "Prepared", "arrays_of", "finish", "keep_model"]
 
 
 @dataclass
@@ -37,6 +38,7 @@ class Outcome:
         meter: bytes, exchanges and times.
         after: per score, after how many rounds the scored state was.
         lost: rounds that were skipped because too many clients vanished.
+        kept: digests of models of single rounds, by file name in ``checkpoints/``.
         wall: seconds of all rounds.
         peak: KiB of memory that the largest of other processes took.
         workers: how many there were.
@@ -47,10 +49,18 @@ class Outcome:
     meter: Meter
     after: list[int] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
+    kept: dict[str, str] = field(default_factory=dict)
     wall: float = 0.0
     peak: int = 0
     workers: int = 0
     profile: dict[str, Any] | None = None
+
+    def keep(self, folder: RunFolder, number: int, every: int) -> None:
+        """Write the released model after round `number` if it is one of every `every` rounds."""
+        if every and number % every == 0:
+            name = f"round-{number}"
+            if digest := keep_model(folder, name, self.tracked.state):
+                self.kept[name] = digest
 
 
 class Prepared(Protocol):
@@ -85,6 +95,7 @@ def finish(prepared: Prepared, folder: RunFolder, outcome: Outcome) -> Run:
         "backend": prepared.scheme.name if prepared.scheme else bare_backend(prepared.policy),
         "rounds": prepared.config.algorithm.rounds,
         "clients": len(prepared.sites),
+        "device": chosen(prepared.config),
         "answers": "isolated" if prepared.config.isolate else "in the clients' own process",
         "data": {"name": prepared.plan.data.name, "synthetic": prepared.plan.data.synthetic},
         "metrics": {
@@ -116,6 +127,18 @@ def finish(prepared: Prepared, folder: RunFolder, outcome: Outcome) -> Run:
     folder.document("result.json", result)
     run.report(FORMATS, after=judged)
     return run
+
+
+def keep_model(folder: RunFolder, name: str, state: Any) -> str:
+    """Write a state's released models as ``checkpoints/<name>.npz``.
+
+    Returns:
+        The digest of their arrays; empty, and nothing is written, where there are none.
+    """
+    if not (arrays := arrays_of(state)):
+        return ""
+    folder.arrays(f"checkpoints/{name}.npz", arrays)
+    return weights_digest(arrays)
 
 
 def arrays_of(state: Any) -> dict[str, Array]:

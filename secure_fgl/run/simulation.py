@@ -31,11 +31,10 @@ from secure_fgl.plugins.in_use import Plugins
 from secure_fgl.run.closing import close_all
 from secure_fgl.run.driver import Driver, Meter, deferred_interrupts
 from secure_fgl.run.faults import FaultyTransport, drops
-from secure_fgl.run.model_digest import weights_digest
 from secure_fgl.run.parties import Making, Parties, set_up, take_up
 from secure_fgl.run.profile.tables import write
 from secure_fgl.run.profile.watch import Watch, watched
-from secure_fgl.run.result import Outcome, arrays_of, finish
+from secure_fgl.run.result import Outcome, finish, keep_model
 from secure_fgl.run.workers.count import how_many
 from secure_fgl.run.workers.pool import Workers
 from secure_fgl.run.zeros import Ahead, worth_it
@@ -85,6 +84,7 @@ class Preparation:
         self.scheme, self._given, self.plugins = scheme, whole, plugins or Plugins()
         self.sites: list[Site] = []
         self.watch: Watch | None = None
+        self.track: Callable[[Mapping[str, Any]], None] = lambda row: None
         self.whole: tuple[Dataset, Masks] | None = None  # None where nobody holds it
 
     def load(self, only: Sequence[str] | None = None) -> None:
@@ -182,7 +182,7 @@ class Preparation:
             try:
                 driver = Driver(parties, transport, meter, stopped)
                 outcome = self.rounds(driver, form, meter, folder, progress)
-                left = self.leave(folder, outcome.tracked)
+                left = self.leave(folder, outcome)
             finally:
                 unclosed = []
                 if workers is None or not workers.lost:  # else it can go on, as after a kill
@@ -280,6 +280,7 @@ class Preparation:
                 outcome.lost.append(number)
                 left = after_loss(outcome.tracked, lost.state)
                 self._note(outcome, left, scored_after, folder)
+            outcome.keep(folder, number, self.config.checkpoint_every)
             if progress is not None:
                 progress(number, rounds, self.metrics(outcome.tracked, -1))
         try:
@@ -299,7 +300,9 @@ class Preparation:
         outcome.tracked = tracked
         if fresh:
             outcome.after.append(after)
-            folder.line("metrics.jsonl", {"round": after, **self.metrics(tracked, -1)})
+            row = {"round": after, **self.metrics(tracked, -1)}
+            folder.line("metrics.jsonl", row)
+            self.track(row)
 
     def metrics(self, tracked: Tracked[Any], index: int) -> dict[str, Any]:
         """Return the cohort's metrics of one score; all None where nothing was scored.
@@ -320,18 +323,15 @@ class Preparation:
             )
         return scoring.read(score)
 
-    def leave(self, folder: RunFolder, tracked: Tracked[Any]) -> dict[str, str]:
+    def leave(self, folder: RunFolder, outcome: Outcome) -> dict[str, str]:
         """Write the models; return the digests that the aggregator's ledger ends with."""
+        tracked = outcome.tracked
         if not tracked.scores:
             folder.text("metrics.jsonl", "")
         left = {"metrics": hashlib.sha256(folder.bytes("metrics.jsonl")).hexdigest()}
-        states = {"final": ("model", tracked.state), "best": ("best", tracked.best_state)}
-        for file, (name, state) in states.items():
-            arrays = arrays_of(state)
-            left[name] = weights_digest(arrays) if arrays else ""
-            if arrays:
-                folder.arrays(f"checkpoints/{file}.npz", arrays)
-        return left
+        left["model"] = keep_model(folder, "final", tracked.state)
+        left["best"] = keep_model(folder, "best", tracked.best_state)
+        return left | outcome.kept
 
 
 def _stores(

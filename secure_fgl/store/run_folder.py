@@ -4,6 +4,7 @@
 
     RUN/  config.yaml  policy.json  plan.json  roster.json  result.json  metrics.jsonl
           ledger/<party>.jsonl  heads/<party>.checkpoint  checkpoints/{final,best}.npz
+          checkpoints/round-<n>.npz  (the shared model of each n-th round, with checkpoint_every)
           private/<party>/   (while it runs: locked states, see secure_fgl.store.state_store)
           captured/<party>/  (if the policy captures rounds: locked, see secure_fgl.store.captures)
           models/<party>/    (locked: each client's own, see secure_fgl.store.client_models)

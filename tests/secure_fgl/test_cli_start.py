@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import resource
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -59,23 +61,79 @@ def test_help_takes_less_than_600_ms_of_processor_time(tmp_path: Path) -> None:
     assert min(taken) < 0.6
 
 
+def examples(words: tuple[str, ...]) -> list[str]:
+    """Return the commands that end a verb's help."""
+    command: Any = get_command(app)
+    for word in words:
+        command = command.commands[word]
+    head, *lines = [" ".join(line.split()) for line in (command.epilog or "").split("\n\n")]
+    assert head == "[bold]Example[/bold]"
+    return lines
+
+
+def parse(line: str) -> None:
+    """Parse a command of ours as the program does, and run nothing of it."""
+    words = [word for word in shlex.split(line) if word not in (">", "2>")]
+    words = words[: len(words) - (">" in line)]  # the file that a shell would write
+    command, name, *words = get_command(app), *words
+    while hasattr(command, "commands"):
+        name, *words = words
+        command = command.commands[name]
+    command.make_context(name, words)
+
+
 @pytest.mark.parametrize("words", [(), *VERBS], ids=" ".join)
-def test_every_help_shows_an_example(words: tuple[str, ...]) -> None:
+def test_every_help_ends_with_an_example_that_parses(words: tuple[str, ...]) -> None:
     shown = invoke(*words, "--help")
     assert shown.exit_code == 0
-    after = shown.stdout.partition("Example")[2]
-    assert f"secure-fgl {' '.join(words)}".strip() in " ".join(after.split())
+    lines = examples(words)
+    after = " ".join(shown.stdout.rpartition("Example")[2].split())
+    assert after == " ".join(lines)
+    assert f"secure-fgl {' '.join(words)}".strip() in after
     assert max(map(len, shown.stdout.splitlines())) <= 80
+    ours = [line for line in lines if line.startswith("secure-fgl ")]
+    assert ours
+    for line in ours:
+        parse(line)
 
 
-def test_completion_offers_the_verbs(tmp_path: Path) -> None:
-    asked = {
-        "_SECURE_FGL_COMPLETE": "complete_bash",
-        "COMP_WORDS": "secure-fgl r",
-        "COMP_CWORD": "1",
-    }
+@pytest.mark.parametrize(
+    "line",
+    [
+        "secure-fgl run",
+        "secure-fgl run x.yaml --pla p.json",
+        "secure-fgl run x.yaml --checkpoint-every some",
+        "secure-fgl run x.yaml y.yaml",
+        "secure-fgl audit report x --fail-on never-ever",
+    ],
+)
+def test_an_example_that_does_not_parse_is_noticed(line: str) -> None:
+    with pytest.raises(Exception, match=r"(?i)missing|no such|unexpected|is not|invalid"):
+        parse(line)
+
+
+ASKED: dict[str, tuple[dict[str, str], set[str], set[str]]] = {
+    "bash": ({"COMP_WORDS": "secure-fgl r", "COMP_CWORD": "1"}, {"run", "runs"}, {"plan"}),
+    "zsh": ({"_TYPER_COMPLETE_ARGS": "secure-fgl audit ver"}, {"verify"}, {"report"}),
+    "fish": (
+        {
+            "_TYPER_COMPLETE_ARGS": "secure-fgl run --checkp",
+            "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        },
+        {"--checkpoint-every"},
+        {"--out"},
+    ),
+}
+"""What a shell asks, and what is among the answers and what is not."""
+
+
+@pytest.mark.parametrize("shell", ASKED)
+def test_completion_offers_verbs_and_options(shell: str, tmp_path: Path) -> None:
+    asked, offered, others = ASKED[shell]
+    asked = {"_SECURE_FGL_COMPLETE": f"complete_{shell}", **asked}
     out = start([], tmp_path, **asked).communicate(timeout=60)[0]
-    assert {"run", "runs"} <= set(out.split()) and "plan" not in out.split()
+    found = set(re.findall(r"[\w-]+", out))
+    assert offered <= found and not others & found
 
 
 def test_version() -> None:

@@ -38,6 +38,8 @@ def kind(path: Path) -> str:
     place = path.as_posix()
     if path.parts[0] in ("captured", "models", "private"):
         return f"{path.parts[0]}/<party>/"
+    if path.stem.startswith("round-"):
+        return "checkpoints/round-<n>.npz"
     if path.parts[0] in ("ledger", "heads"):
         return f"{path.parts[0]}/<party>{path.suffix}"
     return place
@@ -51,7 +53,8 @@ def test_every_file_of_a_run_and_its_audits_is_named_and_no_other(tmp_path: Path
         assert shown.exit_code in (0, 3), (words, shown.stderr)
         seen.update(kind(f.relative_to(run)) for f in run.rglob("*") if f.is_file())
 
-    look(("run", config(tmp_path), "--set", "policy=masks", "--out", run, "--profile"))
+    words = ("run", config(tmp_path), "--set", "policy=masks", "--out", run, "--profile")
+    look((*words, "--checkpoint-every", 2))
     accepted = waivers(tmp_path, {"rule": "SIMULATION"})
     for words in (("attack",), ("report", "--baseline", run, "--waivers", accepted), ("bundle",)):
         look(("audit", words[0], run, *words[1:]))

@@ -62,6 +62,7 @@ EXAMPLE = {
         "secure-fgl run examples/banks.yaml",
         "secure-fgl run examples/banks.yaml --set algorithm.rounds=5 --out runs/short",
         "secure-fgl run examples/banks.yaml --log json --format json 2> run.jsonl",
+        "secure-fgl run examples/banks.yaml --track tensorboard:logs --checkpoint-every 5",
         "secure-fgl run pilot/config.yaml --set transport.name=nvflare --out runs/rehearsal",
     ),
     "check": example("secure-fgl check my_fedprox.py", "secure-fgl check my_fedprox.py --strict"),

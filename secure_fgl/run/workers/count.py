@@ -16,6 +16,7 @@ import threading
 from typing import Any
 
 from secure_fgl.config import Config
+from secure_fgl.devices.choosing import chosen
 from secure_fgl.errors import UsageError
 from secure_fgl.run.cores import usable
 
@@ -61,6 +62,8 @@ def _hindrance(config: Config, connect: Any) -> str:
         return "a transport was handed over, which calls the sessions in this process"
     if not sys.platform.startswith("linux"):
         return "that needs Linux"
+    if config.device != "cpu" and chosen(config) != "cpu":
+        return "a GPU is used, which no fork can go on with"
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return "an accelerator is in use in this process"

@@ -28,8 +28,9 @@ _WEIGHTS = "secureFglWeights"
 def released(view: RunView, folder: Folder, found: Mapping[str, Any], key: SigningKey) -> bytes:
     """Return the statement that a run's models were released: in-toto, signed, in DSSE.
 
-    Subjects are the models, by the digests that the ledgers hold, and their files as far as they
-    are here. Of a run without a shared model it is about the roster, which names the run.
+    Subjects are the last and the best model, which attacks were made on, by the digests that the
+    ledgers hold, and their files as far as they are here; no model of a round is. Of a run without
+    a shared model it is about the roster, which names the run.
 
     Args:
         view: of the run.
@@ -38,7 +39,8 @@ def released(view: RunView, folder: Folder, found: Mapping[str, Any], key: Signi
         key: of whoever releases.
     """
     about = []
-    for name, weights in sorted(view.weights.items()):
+    looked_at = {n: w for n, w in view.weights.items() if n in ("best", "final")}
+    for name, weights in sorted(looked_at.items()):
         digest, place = {_WEIGHTS: weights}, f"checkpoints/{name}.npz"
         if folder.holds(place):
             digest["sha256"] = folder.summed(place, 1)[0]

@@ -192,7 +192,7 @@ def conduct(process: PartyProcess, transport: Transport) -> str | None:
         driver = ToldDriver(alone, transport, meter, process.status)
         outcome = prepared.rounds(driver, process.form, meter, process.folder, None)
     tracked = outcome.tracked
-    left = prepared.leave(process.folder, tracked)
+    left = prepared.leave(process.folder, outcome)
     result = {
         "run_dir": str(process.folder.path),
         "algorithm": charter.plan.algorithm,

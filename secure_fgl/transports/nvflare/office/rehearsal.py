@@ -29,6 +29,7 @@ from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.config import OWN, Config
 from secure_fgl.data.own import OwnSpec
+from secure_fgl.devices.choosing import chosen
 from secure_fgl.errors import UsageError
 from secure_fgl.plugins.in_use import Plugins
 from secure_fgl.run.simulation import Progress
@@ -126,10 +127,11 @@ def rehearse(
 def _check(federation: Rehearsed, simulated: bool) -> None:
     """Raise UsageError for what only a simulation can have."""
     config = federation.config
-    if simulated or config.faults.drop:
+    chosen(config)  # of a GPU: sites have none
+    if simulated or config.faults.drop or config.tracking:
         raise UsageError(
-            "A rehearsal cannot be resumed or profiled, and takes neither faults.drop, approvals "
-            "nor data that are given in memory.",
+            "A rehearsal cannot be resumed, profiled or tracked, and takes neither faults.drop, "
+            "approvals nor data that are given in memory.",
             why="its parties run in processes of their own, sign a charter, and read data by name",
             fix="leave it out, or --set transport.name=memory",
         )
