@@ -1,0 +1,165 @@
+"""The soak's faults: which process is killed, or hangs, when, and what came of it."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks._soak_federation import Stage, signalled, until
+from protocols.wire.roles import Role
+from secure_fgl.transports.nvflare import kits
+from secure_fgl.transports.nvflare.ending import kill
+
+KINDS: dict[str, tuple[Role | None, str]] = {
+    "client's session": (Role.CLIENT, "session"),
+    "client's process of answers": (Role.CLIENT, "answers"),
+    "client's supervisor": (Role.CLIENT, "supervisor"),
+    "client's relay": (Role.CLIENT, "relay"),
+    "client's engine": (Role.CLIENT, "engine"),
+    "client's whole site": (Role.CLIENT, "site"),
+    "client's session hangs": (Role.CLIENT, "hang"),
+    "authority's session": (Role.KEY_AUTHORITY, "session"),
+    "authority's relay": (Role.KEY_AUTHORITY, "relay"),
+    "authority's whole site": (Role.KEY_AUTHORITY, "site"),
+    "aggregator's session": (Role.AGGREGATOR, "session"),
+    "aggregator's supervisor": (Role.AGGREGATOR, "supervisor"),
+    "server's relay": (Role.AGGREGATOR, "server relay"),
+    "server's engine": (Role.AGGREGATOR, "engine"),
+    "conduct": (None, "conduct"),
+}
+"""Every kind of process, and whose it is."""
+
+BACK_SECONDS = 240.0
+_STILL = 12.0  # seconds for which a hang lasts; the watchdog's two minutes have tests of their own
+
+
+@dataclass
+class Fault:
+    """One fault and its end.
+
+    Attributes:
+        kind: of `KINDS`.
+        site: where.
+        round: in which the run was.
+        back_s: seconds until what was killed was at work again; None: not before the run was over.
+        on_s: seconds until the run was a round further; None: never.
+    """
+
+    kind: str
+    site: str
+    round: int
+    back_s: float | None = None
+    on_s: float | None = None
+
+
+@dataclass
+class Faults:
+    """Plays faults by a seed, one after the other, each once the last one is over.
+
+    Args:
+        stage: of the federation.
+        seed: decides what is killed, where, and how far into a round.
+        deadline: of an exchange, seconds.
+    """
+
+    stage: Stage
+    seed: int
+    deadline: float
+    played: list[Fault] = field(default_factory=list)
+    hopeless: int = 0
+
+    def __post_init__(self) -> None:
+        """Seed the chance."""
+        self._chance = random.Random(self.seed)  # noqa: S311 - a test's
+
+    def kinds(self) -> Iterator[str]:
+        """Yield kinds without end, each as often as the others, in an order that the seed says."""
+        while True:
+            yield from self._chance.sample(sorted(KINDS), len(KINDS))
+
+    def play(self, kind: str) -> Fault | None:
+        """Play one fault at a moment that the seed decides; None where there is no such process."""
+        role, what = KINDS[kind]
+        site = self._chance.choice(self.stage.sites(role)) if role is not None else kits.SERVER
+        time.sleep(self._chance.random())
+        if self.stage.finished():
+            return None
+        fault = Fault(kind, site, self.stage.round())
+        if not self._hurt(site, what):
+            return None
+        self.played.append(fault)
+        began = time.monotonic()
+        self._await(fault, began)
+        return fault
+
+    def _hurt(self, site: str, what: str) -> bool:
+        processes = self.stage.processes
+        if what == "conduct":
+            self.stage.offices[-1].kill()
+            return True
+        if what == "site":
+            processes.kill(site)
+            return True
+        if what == "engine":
+            kill([processes.running.pop(site)])
+            return True
+        if what == "supervisor":
+            processes.at_parties[site].kill()
+            return True
+        number = self.stage.number(site, "session" if what == "hang" else what)
+        if number is None:
+            return False
+        signalled(number, signal.SIGSTOP if what == "hang" else signal.SIGKILL)
+        if what == "hang":
+            time.sleep(_STILL)
+            signalled(number, signal.SIGCONT)
+        return True
+
+    def _await(self, fault: Fault, began: float) -> None:
+        """Wait until it is over: what was killed is back, and the run is a round further."""
+        stage = self.stage
+        time.sleep(1.0)  # systemd would not be quicker
+
+        def over() -> bool:
+            self.tend()
+            now = time.monotonic() - began
+            if fault.back_s is None and stage.up(fault.site):
+                fault.back_s = now
+            if fault.on_s is None and (stage.round() > fault.round or stage.finished()):
+                fault.on_s = now
+            done = fault.back_s is not None and fault.on_s is not None
+            return done or stage.finished()
+
+        until(over, BACK_SECONDS)
+
+    def tend(self) -> None:
+        """Start what is dead, as operators and systemd would."""
+        for site in self.stage.folders:
+            self.stage.restart(site)
+        office = self.stage.offices[-1]
+        if office.poll() is not None and not self.stage.finished():
+            self.hopeless += office.returncode == 1
+            self.stage.conduct(self.deadline)
+
+
+def table(played: list[Fault]) -> list[dict[str, Any]]:
+    """Return by kind how often it was played, and the longest that it took."""
+    found = []
+    for kind in KINDS:
+        mine = [fault for fault in played if fault.kind == kind]
+        backs = [fault.back_s for fault in mine if fault.back_s is not None]
+        ons = [fault.on_s for fault in mine if fault.on_s is not None]
+        found.append(
+            {
+                "kind": kind,
+                "times": len(mine),
+                "back_s": max(backs, default=None),
+                "next_round_s": max(ons, default=None),
+                "never": sum(fault.on_s is None for fault in mine),
+            }
+        )
+    return found
