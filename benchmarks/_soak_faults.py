@@ -46,7 +46,7 @@ class Fault:
         site: where.
         round: in which the run was.
         back_s: seconds until what was killed was at work again; None: not before the run was over.
-        on_s: seconds until the run was a round further; None: never.
+        on_s: seconds until a whole round was played after it; None: never.
     """
 
     kind: str
@@ -120,7 +120,7 @@ class Faults:
         return True
 
     def _await(self, fault: Fault, began: float) -> None:
-        """Wait until it is over: what was killed is back, and the run is a round further."""
+        """Wait until it is over: what was killed is back, and a whole round was played."""
         stage = self.stage
         time.sleep(1.0)  # systemd would not be quicker
 
@@ -129,7 +129,7 @@ class Faults:
             now = time.monotonic() - began
             if fault.back_s is None and stage.up(fault.site):
                 fault.back_s = now
-            if fault.on_s is None and (stage.round() > fault.round or stage.finished()):
+            if fault.on_s is None and (stage.round() > fault.round + 1 or stage.finished()):
                 fault.on_s = now
             done = fault.back_s is not None and fault.on_s is not None
             return done or stage.finished()
@@ -153,13 +153,14 @@ def table(played: list[Fault]) -> list[dict[str, Any]]:
         mine = [fault for fault in played if fault.kind == kind]
         backs = [fault.back_s for fault in mine if fault.back_s is not None]
         ons = [fault.on_s for fault in mine if fault.on_s is not None]
-        found.append(
-            {
-                "kind": kind,
-                "times": len(mine),
-                "back_s": max(backs, default=None),
-                "next_round_s": max(ons, default=None),
-                "never": sum(fault.on_s is None for fault in mine),
-            }
-        )
+        if mine:
+            found.append(
+                {
+                    "kind": kind,
+                    "times": len(mine),
+                    "back_s": max(backs, default=None),
+                    "next_round_s": max(ons, default=None),
+                    "never": sum(fault.on_s is None for fault in mine),
+                }
+            )
     return found

@@ -162,6 +162,8 @@ class AggregatorSession(Session):
             deliveries = self._advance()
             if self._asking and self.state is State.READY:
                 self._settle(self.asked.reply)
+            elif self._asking and deliveries == []:  # no answer: who goes on asks the same again
+                return []
             return self._out(deliveries)
         except RoundLost:
             self._lose()

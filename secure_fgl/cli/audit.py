@@ -50,7 +50,10 @@ def verify(
         ),
     ],
     name: Annotated[
-        str | None, typer.Option("--run", metavar="NAME", help="The name that the run must have.")
+        str | None,
+        typer.Option(
+            "--run", metavar="RUN", help="Which of a party's runs, or the name that it must have."
+        ),
     ] = None,
     heads: Annotated[
         Path | None,
