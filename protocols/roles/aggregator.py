@@ -77,8 +77,7 @@ class AggregatorSession(Session):
     ) -> None:
         self._form = form
         self._acting = ""  # the part whose phase it is; empty: no Ask is under way
-        self._round = 0  # of the last Ask
-        self._asking = False
+        self._round, self._asking = 0, False  # of the last Ask, and whether it is under way
         self.asking = ""  # name of the exchange asked last
         self.answered = 0  # Asks that are over
         self.outcome: Reply | None = None  # of the last one; None: its round was lost
