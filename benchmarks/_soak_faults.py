@@ -33,6 +33,15 @@ KINDS: dict[str, tuple[Role | None, str]] = {
 }
 """Every kind of process, and whose it is."""
 
+SINGLE: dict[str, tuple[Role | None, str]] = {
+    "client's relay hangs": (Role.CLIENT, "relay stops"),
+    "authority's session hangs for good": (Role.KEY_AUTHORITY, "stop"),
+    "server between rounds": (Role.AGGREGATOR, "between"),
+    "server inside a round": (Role.AGGREGATOR, "inside"),
+    "client's whole site, for good": (Role.CLIENT, "gone"),
+}
+"""Faults that are played where they are named, and not by chance; the last one only at the end."""
+
 BACK_SECONDS = 240.0
 _STILL = 12.0  # seconds for which a hang lasts; the watchdog's two minutes have tests of their own
 
@@ -71,6 +80,7 @@ class Faults:
     deadline: float
     played: list[Fault] = field(default_factory=list)
     hopeless: int = 0
+    gone: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Seed the chance."""
@@ -83,9 +93,12 @@ class Faults:
 
     def play(self, kind: str) -> Fault | None:
         """Play one fault at a moment that the seed decides; None where there is no such process."""
-        role, what = KINDS[kind]
+        role, what = (KINDS | SINGLE)[kind]
         site = self._chance.choice(self.stage.sites(role)) if role is not None else kits.SERVER
-        time.sleep(self._chance.random())
+        if what in ("between", "inside"):
+            self._moment(what)
+        else:
+            time.sleep(self._chance.random())
         if self.stage.finished():
             return None
         fault = Fault(kind, site, self.stage.round())
@@ -96,13 +109,25 @@ class Faults:
         self._await(fault, began)
         return fault
 
+    def _moment(self, what: str) -> None:
+        """Wait until a round has just begun, or until somebody is awaited in one."""
+        stage, begun = self.stage, self.stage.round()
+
+        def here() -> bool:
+            if what == "between":
+                return stage.round() > begun
+            return (found := stage.status()) is not None and bool(found.awaited)
+
+        until(here, BACK_SECONDS, 0.01)
+
     def _hurt(self, site: str, what: str) -> bool:
         processes = self.stage.processes
         if what == "conduct":
             self.stage.offices[-1].kill()
             return True
-        if what == "site":
+        if what in ("site", "gone", "between", "inside"):
             processes.kill(site)
+            self.gone |= {site} if what == "gone" else set()
             return True
         if what == "engine":
             kill([processes.running.pop(site)])
@@ -110,11 +135,12 @@ class Faults:
         if what == "supervisor":
             processes.at_parties[site].kill()
             return True
-        number = self.stage.number(site, "session" if what == "hang" else what)
+        stops = {"hang": "session", "stop": "session", "relay stops": "relay"}
+        number = self.stage.number(site, stops.get(what, what))
         if number is None:
             return False
-        signalled(number, signal.SIGSTOP if what == "hang" else signal.SIGKILL)
-        if what == "hang":
+        signalled(number, signal.SIGSTOP if what in stops else signal.SIGKILL)
+        if what in ("hang", "relay stops"):
             time.sleep(_STILL)
             signalled(number, signal.SIGCONT)
         return True
@@ -131,14 +157,15 @@ class Faults:
                 fault.back_s = now
             if fault.on_s is None and (stage.round() > fault.round + 1 or stage.finished()):
                 fault.on_s = now
-            done = fault.back_s is not None and fault.on_s is not None
+            back = fault.back_s is not None or fault.site in self.gone
+            done = back and fault.on_s is not None
             return done or stage.finished()
 
         until(over, BACK_SECONDS)
 
     def tend(self) -> None:
         """Start what is dead, as operators and systemd would."""
-        for site in self.stage.folders:
+        for site in set(self.stage.folders) - self.gone:
             self.stage.restart(site)
         office = self.stage.offices[-1]
         if office.poll() is not None and not self.stage.finished():
@@ -149,7 +176,7 @@ class Faults:
 def table(played: list[Fault]) -> list[dict[str, Any]]:
     """Return by kind how often it was played, and the longest that it took."""
     found = []
-    for kind in KINDS:
+    for kind in KINDS | SINGLE:
         mine = [fault for fault in played if fault.kind == kind]
         backs = [fault.back_s for fault in mine if fault.back_s is not None]
         ons = [fault.on_s for fault in mine if fault.on_s is not None]

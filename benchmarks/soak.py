@@ -18,6 +18,7 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,14 @@ _FIRST = 3  # the round from which on there are faults
 
 
 def soak(
-    base: Path, *, rounds: int, minutes: float, seed: int = 1, faulty: float = 0.7, most: int = 999
+    base: Path,
+    *,
+    rounds: int,
+    minutes: float,
+    seed: int = 1,
+    faulty: float = 0.7,
+    kinds: Sequence[str] = (),
+    deadline: float = DEADLINE,
 ) -> dict[str, Any]:
     """Play one run to its end, or until the time is over; return all figures.
 
@@ -44,13 +52,15 @@ def soak(
         minutes: after which it is ended, whatever it reached.
         seed: of the faults.
         faulty: the part of rounds and of the time in which faults are played.
-        most: how many faults at most.
+        kinds: these faults in this order, each once; empty: all that there are, as the seed says.
+        deadline: of an exchange, seconds.
     """
     began, memory = time.monotonic(), Memory()
     with staged(base, rounds) as stage:
-        stage.conduct(DEADLINE)
-        faults = Faults(stage, seed, DEADLINE)
-        kinds, next_look, after = faults.kinds(), 0.0, _FIRST
+        stage.conduct(deadline)
+        faults, next_look, after = Faults(stage, seed, deadline), 0.0, _FIRST
+        left = iter(kinds) if kinds else faults.kinds()
+        kind = next(left)
         started = until(lambda: stage.round() >= 1, 60.0 * minutes)
         running = time.monotonic()
         while started and not stage.finished() and time.monotonic() - began < 60.0 * minutes:
@@ -60,8 +70,8 @@ def soak(
                 next_look = time.monotonic() + _LOOK_SECONDS
             early = time.monotonic() - began < 60.0 * minutes * faulty
             here = after <= stage.round() <= rounds * faulty
-            if early and here and len(faults.played) < most and faults.play(next(kinds)):
-                after = stage.round() + 1
+            if early and here and kind and faults.play(kind):
+                kind, after = next(left, ""), stage.round() + 1
             time.sleep(0.1)
         reached, finished = stage.round(), stage.finished()
         found = stage.status()
@@ -75,7 +85,7 @@ def soak(
         "lost_rounds": lost, "faults": len(faults.played), "hopeless": faults.hopeless,
         "seed": seed, "run_s": round(wall, 1),
         "faults_without_an_end": sum(fault.on_s is None for fault in faults.played),
-        **judged(stage),
+        **judged(stage, faults.gone),
     }  # fmt: skip
     return {"run": whole, "faults": table(faults.played), "memory": memory.growth()}
 

@@ -50,10 +50,7 @@ def verify(
         ),
     ],
     name: Annotated[
-        str | None,
-        typer.Option(
-            "--run", metavar="RUN", help="Which of a party's runs, or the name that it must have."
-        ),
+        str | None, typer.Option("--run", metavar="RUN", help="The run's name; of a party, which.")
     ] = None,
     heads: Annotated[
         Path | None,

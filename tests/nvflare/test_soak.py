@@ -1,0 +1,83 @@
+"""Every kind of process killed, and hung, in a run over real processes: `benchmarks/soak.py`, short.
+
+What was killed over real processes, what came of it, and where that is held; in one process the
+same is tried at every task, by `faulty.Dying`:
+
+==================================================  ==========================  ==================
+what is killed, or hangs                            what it costs               test
+==================================================  ==========================  ==================
+a client's session, at any moment, and back         its own round at most       `test_nvflare_sites`
+a client's session before and after its upload      nothing: the very answer    `test_session_ends`,
+                                                                                `test_site_process`
+a client's process of answers                       its answer, which is        here, soak
+                                                    refused
+a client's relay, its engine, its whole site, back  a job that is handed in     here, soak
+                                                    again, no round
+a client's whole site, for good                     it, from then on            here
+a client's supervisor                               its own round at most       soak
+a client that is stopped (`site stop`)              it, from then on            `test_nvflare_sites`
+a session that hangs and goes on; a relay that      one deadline at most        here, soak
+hangs
+a session that hangs for good                       two minutes, where it is    here (authority),
+                                                    needed                      `test_roles_killed`
+authority, witness, relay (the role)                time                        `test_roles_killed`
+tag servers and matcher                             time                        `test_roles_killed`
+authority's relay, its whole site                   a job, no round             soak
+an authority that is away for a whole deadline      a job, no round             `test_authority_away`
+the aggregator's session, its supervisor            time                        `test_nvflare_sites`,
+                                                                                soak
+the server's relay                                  a job, no round             `test_nvflare_run`
+the server between rounds, and inside one           a job, no round             here
+`conduct`                                           nothing; `--resume`         here, soak
+a full disk at one client                           its own round               `test_disk_full`
+==================================================  ==========================  ==================
+
+"soak" is `benchmarks/soak.py` over 200 rounds (docs/results/soak.md). All hold the same: the run
+ends, every total that was opened is the sum over its survivors and would not be over one less,
+nothing left without an entry, and the whole verifies.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
+
+from benchmarks.soak import holds, soak
+from tests.nvflare.left import processes_of
+
+pytestmark = pytest.mark.long
+
+CELLS: dict[str, tuple[list[str], float]] = {
+    "clients": (
+        [
+            "client's process of answers",
+            "client's relay hangs",
+            "client's engine",
+            "client's whole site",
+            "client's whole site, for good",
+        ],
+        30.0,
+    ),
+    "server": (["server between rounds", "server inside a round", "conduct"], 30.0),
+    "hang": (["authority's session hangs for good"], 240.0),
+}
+"""Faults, and the deadline of an exchange."""
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_every_fault_ends_in_a_run_that_holds(cell: str, tmp_path: Path) -> None:
+    kinds, deadline = CELLS[cell]
+    rounds = 6 + 4 * len(kinds)
+    found = soak(
+        tmp_path / "soak", rounds=rounds, minutes=9.0, kinds=kinds, deadline=deadline, faulty=0.95
+    )
+    assert holds(found) == [], found
+    played: dict[str, Any] = {row["kind"]: row["times"] for row in found["faults"]}
+    assert played == dict.fromkeys(kinds, 1)
+    assert found["run"]["office_ended"] and found["run"]["reached"] == rounds
+    assert (found["run"]["totals_of_fewer"] > 0) == (cell == "clients")  # some missed a round
+    assert processes_of(tmp_path) == []
