@@ -16,7 +16,6 @@ from secure_fgl.transports.nvflare.ending import kill
 
 KINDS: dict[str, tuple[Role | None, str]] = {
     "client's session": (Role.CLIENT, "session"),
-    "client's process of answers": (Role.CLIENT, "answers"),
     "client's supervisor": (Role.CLIENT, "supervisor"),
     "client's relay": (Role.CLIENT, "relay"),
     "client's engine": (Role.CLIENT, "engine"),
@@ -31,16 +30,19 @@ KINDS: dict[str, tuple[Role | None, str]] = {
     "server's engine": (Role.AGGREGATOR, "engine"),
     "conduct": (None, "conduct"),
 }
-"""Every kind of process, and whose it is."""
+"""Every kind of process, and whose it is, but a client's process of answers, see `SINGLE`."""
 
 SINGLE: dict[str, tuple[Role | None, str]] = {
+    "client's process of answers": (Role.CLIENT, "answers"),
     "client's relay hangs": (Role.CLIENT, "relay stops"),
     "authority's session hangs for good": (Role.KEY_AUTHORITY, "stop"),
     "server between rounds": (Role.AGGREGATOR, "between"),
     "server inside a round": (Role.AGGREGATOR, "inside"),
     "client's whole site, for good": (Role.CLIENT, "gone"),
 }
-"""Faults that are played where they are named, and not by chance; the last one only at the end."""
+"""Faults that are played where they are named, and not by chance. The first ends the run: an answer
+that dies is a refusal for good, else it would tell a bit of the data (ADR 0059). The last one only
+comes last."""
 
 BACK_SECONDS = 240.0
 _STILL = 12.0  # seconds for which a hang lasts; the watchdog's two minutes have tests of their own
@@ -159,7 +161,7 @@ class Faults:
                 fault.on_s = now
             back = fault.back_s is not None or fault.site in self.gone
             done = back and fault.on_s is not None
-            return done or stage.finished()
+            return done or stage.finished() or stage.refused()
 
         until(over, BACK_SECONDS)
 
@@ -168,7 +170,8 @@ class Faults:
         for site in set(self.stage.folders) - self.gone:
             self.stage.restart(site)
         office = self.stage.offices[-1]
-        if office.poll() is not None and not self.stage.finished():
+        ended = self.stage.finished() or self.stage.refused()
+        if office.poll() is not None and not ended:
             self.hopeless += office.returncode == 1
             self.stage.conduct(self.deadline)
 

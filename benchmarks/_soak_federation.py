@@ -25,7 +25,7 @@ from secure_fgl.transports.nvflare import joining, kits, party
 from secure_fgl.transports.nvflare.charter import Charter
 from secure_fgl.transports.nvflare.ending import end, held_back
 from secure_fgl.transports.nvflare.lock import at_work
-from secure_fgl.transports.nvflare.sessions.status import Status, read_status
+from secure_fgl.transports.nvflare.sessions.status import State, Status, read_status
 
 TAP = Path(__file__).resolve().parent / "soak_tap"
 _HOUSE = Path(secure_fgl.__file__).resolve().parents[1]
@@ -117,6 +117,11 @@ class Stage:
     def finished(self) -> bool:
         """Tell whether the aggregator wrote its result."""
         return (place_of(self.folders[kits.SERVER]) / "run" / "result.json").is_file()
+
+    def refused(self) -> bool:
+        """Tell whether a party refused, which ends the run."""
+        found = self.status()
+        return found is not None and found.state == State.REFUSED
 
     def up(self, site: str) -> bool:
         """Tell whether a site's engine runs and a session of its party is at work."""

@@ -63,7 +63,8 @@ def soak(
         kind = next(left)
         started = until(lambda: stage.round() >= 1, 60.0 * minutes)
         running = time.monotonic()
-        while started and not stage.finished() and time.monotonic() - began < 60.0 * minutes:
+        last = began + 60.0 * minutes
+        while started and not (stage.finished() or stage.refused()) and time.monotonic() < last:
             faults.tend()
             if time.monotonic() >= next_look:
                 memory.look(stage)
@@ -73,15 +74,17 @@ def soak(
             if early and here and kind and faults.play(kind):
                 kind, after = next(left, ""), stage.round() + 1
             time.sleep(0.1)
-        reached, finished = stage.round(), stage.finished()
+        reached, finished, refused = stage.round(), stage.finished(), stage.refused()
         found = stage.status()
         lost = len(found.lost) if found is not None else None
         # Sites hear of the end, and the office ends the job.
-        until(lambda: stage.offices[-1].poll() is not None, 120.0 if finished else 0.0)
-        freed = stage.offices[-1].poll() == 0
+        over = 120.0 if finished or refused else 0.0
+        until(lambda: stage.offices[-1].poll() is not None, over)
+        office = stage.offices[-1].poll()
         wall = time.monotonic() - running
     whole = {
-        "rounds": rounds, "reached": reached, "finished": finished, "office_ended": freed,
+        "rounds": rounds, "reached": reached, "finished": finished, "refused": refused,
+        "office": office,
         "lost_rounds": lost, "faults": len(faults.played), "hopeless": faults.hopeless,
         "seed": seed, "run_s": round(wall, 1),
         "faults_without_an_end": sum(fault.on_s is None for fault in faults.played),

@@ -1,36 +1,36 @@
-"""Every kind of process killed, and hung, in a run over real processes: `benchmarks/soak.py`, short.
+"""Every kind of process killed, and hung, in a run over real processes (`benchmarks/soak.py`).
 
 What was killed over real processes, what came of it, and where that is held; in one process the
 same is tried at every task, by `faulty.Dying`:
 
-==================================================  ==========================  ==================
-what is killed, or hangs                            what it costs               test
-==================================================  ==========================  ==================
-a client's session, at any moment, and back         its own round at most       `test_nvflare_sites`
+=============================================  ==========================  =======================
+what is killed, or hangs                       what it costs               test
+=============================================  ==========================  =======================
+a client's session, at any moment, and back    its own round at most       `test_nvflare_sites`
 a client's session before and after its upload      nothing: the very answer    `test_session_ends`,
-                                                                                `test_site_process`
-a client's process of answers                       its answer, which is        here, soak
-                                                    refused
+                                                                           `test_site_process`
+a client's process of answers                  the run: a refusal, since   here
+                                               it may depend on data
 a client's relay, its engine, its whole site, back  a job that is handed in     here, soak
-                                                    again, no round
-a client's whole site, for good                     it, from then on            here
-a client's supervisor                               its own round at most       soak
-a client that is stopped (`site stop`)              it, from then on            `test_nvflare_sites`
+                                               again, no round
+a client's whole site, for good                it, from then on            here
+a client's supervisor                          its own round at most       soak
+a client that is stopped (`site stop`)         it, from then on            `test_nvflare_sites`
 a session that hangs and goes on; a relay that      one deadline at most        here, soak
 hangs
-a session that hangs for good                       two minutes, where it is    here (authority),
-                                                    needed                      `test_roles_killed`
-authority, witness, relay (the role)                time                        `test_roles_killed`
-tag servers and matcher                             time                        `test_roles_killed`
-authority's relay, its whole site                   a job, no round             soak
+a session that hangs for good                  two minutes, where it is    here (authority),
+                                               needed                      `test_roles_killed`
+authority, witness, relay (the role)           time                        `test_roles_killed`
+tag servers and matcher                        time                        `test_roles_killed`
+authority's relay, its whole site              a job, no round             soak
 an authority that is away for a whole deadline      a job, no round             `test_authority_away`
-the aggregator's session, its supervisor            time                        `test_nvflare_sites`,
-                                                                                soak
-the server's relay                                  a job, no round             `test_nvflare_run`
-the server between rounds, and inside one           a job, no round             here
-`conduct`                                           nothing; `--resume`         here, soak
-a full disk at one client                           its own round               `test_disk_full`
-==================================================  ==========================  ==================
+the aggregator's session, its supervisor       time                        `test_nvflare_sites`,
+                                                                           soak
+the server's relay                             a job, no round             `test_nvflare_run`
+the server between rounds, and inside one      a job, no round             here
+`conduct`                                      nothing; `--resume`         here, soak
+a full disk at one client                      its own round               `test_disk_full`
+=============================================  ==========================  =======================
 
 "soak" is `benchmarks/soak.py` over 200 rounds (docs/results/soak.md). All hold the same: the run
 ends, every total that was opened is the sum over its survivors and would not be over one less,
@@ -54,7 +54,6 @@ pytestmark = pytest.mark.long
 CELLS: dict[str, tuple[list[str], float]] = {
     "clients": (
         [
-            "client's process of answers",
             "client's relay hangs",
             "client's engine",
             "client's whole site",
@@ -78,6 +77,15 @@ def test_every_fault_ends_in_a_run_that_holds(cell: str, tmp_path: Path) -> None
     assert holds(found) == [], found
     played: dict[str, Any] = {row["kind"]: row["times"] for row in found["faults"]}
     assert played == dict.fromkeys(kinds, 1)
-    assert found["run"]["office_ended"] and found["run"]["reached"] == rounds
+    assert found["run"]["office"] == 0 and found["run"]["reached"] == rounds
     assert (found["run"]["totals_of_fewer"] > 0) == (cell == "clients")  # some missed a round
+    assert processes_of(tmp_path) == []
+
+
+def test_a_process_of_answers_that_dies_is_a_refusal_and_ends_the_run(tmp_path: Path) -> None:
+    """By decision (ADR 0059): else whoever wrote an algorithm could tell a bit of the data."""
+    kinds = ["client's process of answers"]
+    found = soak(tmp_path / "soak", rounds=40, minutes=5.0, kinds=kinds, faulty=0.95)["run"]
+    assert found["refused"] and not found["finished"] and found["office"] == 2
+    assert found["wrong_totals"] == found["unrecorded"] == 0 < found["wrong_without_one"]
     assert processes_of(tmp_path) == []
