@@ -1,36 +1,26 @@
 """Every kind of process killed, and hung, in a run over real processes (`benchmarks/soak.py`).
 
-What was killed over real processes, what came of it, and where that is held; in one process the
-same is tried at every task, by `faulty.Dying`:
+What was killed over real processes, what it costs, and where that is held. In one process the same
+is tried in every task, by `faulty.Dying`.
 
-=============================================  ==========================  =======================
-what is killed, or hangs                       what it costs               test
-=============================================  ==========================  =======================
-a client's session, at any moment, and back    its own round at most       `test_nvflare_sites`
-a client's session before and after its upload      nothing: the very answer    `test_session_ends`,
-                                                                           `test_site_process`
-a client's process of answers                  the run: a refusal, since   here
-                                               it may depend on data
-a client's relay, its engine, its whole site, back  a job that is handed in     here, soak
-                                               again, no round
-a client's whole site, for good                it, from then on            here
-a client's supervisor                          its own round at most       soak
-a client that is stopped (`site stop`)         it, from then on            `test_nvflare_sites`
-a session that hangs and goes on; a relay that      one deadline at most        here, soak
-hangs
-a session that hangs for good                  two minutes, where it is    here (authority),
-                                               needed                      `test_roles_killed`
-authority, witness, relay (the role)           time                        `test_roles_killed`
-tag servers and matcher                        time                        `test_roles_killed`
-authority's relay, its whole site              a job, no round             soak
-an authority that is away for a whole deadline      a job, no round             `test_authority_away`
-the aggregator's session, its supervisor       time                        `test_nvflare_sites`,
-                                                                           soak
-the server's relay                             a job, no round             `test_nvflare_run`
-the server between rounds, and inside one      a job, no round             here
-`conduct`                                      nothing; `--resume`         here, soak
-a full disk at one client                      its own round               `test_disk_full`
-=============================================  ==========================  =======================
+- a client's session at any moment, and back: its own round at most; `test_nvflare_sites`, soak
+- a client's session before and after its upload: nothing, it says the very same again;
+  `test_site_process`, `test_session_ends`
+- a client's process of answers: the run, by decision; here
+- a client's supervisor: its own round at most; soak
+- a client's relay, its engine, its whole site, and back: a job that is handed in again; here, soak
+- a client's whole site, for good: that client, from then on; here
+- a client that is stopped (`site stop`), also inside an exchange: as much; `test_nvflare_sites`
+- a client's session or its relay that hangs and goes on: one deadline at most; here, soak
+- a session that hangs for good: two minutes, where it is needed; here, `test_roles_killed`
+- authority, witness, relay, tag servers, matcher, each: time; `test_roles_killed`
+- the authority's relay, its whole site: a job; soak
+- an authority that is away for a whole deadline: a job; `test_authority_away`
+- the aggregator's session, its supervisor: time; `test_nvflare_sites`, soak
+- the server's relay: a job; `test_nvflare_run`
+- the server between rounds, and inside one: a job; here
+- `conduct`: nothing, with `--resume`; here, soak
+- a full disk at one client: its own round; `test_disk_full`
 
 "soak" is `benchmarks/soak.py` over 200 rounds (docs/results/soak.md). All hold the same: the run
 ends, every total that was opened is the sum over its survivors and would not be over one less,
