@@ -42,6 +42,7 @@ class Engine:
     handed: list[dict[str, Any]] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
     opened: int = 0
+    forgets: bool = False  # its server was killed, and still calls the job RUNNING
 
     def console(self, office: Office, **_: Any) -> Engine:
         self.opened += 1
@@ -50,6 +51,9 @@ class Engine:
 
     def there(self) -> set[str]:
         return self.sites
+
+    def running(self) -> set[str]:
+        return set() if self.forgets else {f"job-{len(self.handed)}"}
 
     def submit(self, folder: Path) -> str:
         self.handed.append(json.loads((folder / "meta.json").read_text()))
@@ -199,6 +203,25 @@ def test_one_more_job_tells_the_sites_of_an_end_that_they_did_not_hear(
     jobs = [["RUNNING", finishes(office, BROKEN)], ["RUNNING", BROKEN]]
     engine, (ending, _), _ = conducted(office, jobs, monkeypatch)
     assert ending is Ending.OVER and len(engine.handed) == 2  # and no third
+
+
+def test_a_job_that_is_called_running_and_is_not_run_is_handed_in_again(
+    office: PartyKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What NVFlare 2.9 says for ever of the job of a server that was killed."""
+    monkeypatch.setattr(conducting, "THERE_SECONDS", 0.0)
+    running = Engine.running
+
+    def forgot(engine: Engine) -> set[str]:
+        engine.forgets = len(engine.handed) == 1
+        return running(engine)
+
+    monkeypatch.setattr(Engine, "running", forgot)
+    goes_on(office, 1)()
+    jobs = [["RUNNING"] * 99, [*["RUNNING"] * 20, finishes(office, DONE)]]
+    engine, (ending, _), told = conducted(office, jobs, monkeypatch, resume=True)
+    assert ending is Ending.OVER and len(engine.handed) == 2 and not engine.aborted
+    assert any("runs the job no more" in line for line in told)
 
 
 @pytest.mark.parametrize("lost", [NoConnection("away"), JobNotFound("gone")])

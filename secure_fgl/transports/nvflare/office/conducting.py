@@ -28,7 +28,8 @@ from secure_fgl.transports.nvflare.sessions.status import State, Status, read_st
 __all__ = ["Ending", "Office", "Settings", "see_through"]
 
 LOOK_SECONDS = 0.5
-THERE_SECONDS = 5.0  # between two looks at who is there while a job runs
+THERE_SECONDS = 5.0  # between two looks at who and what is there while a job runs
+LOST_LOOKS = 6  # after which a job that NVFlare calls running, and does not run, is lost
 GRACE_SECONDS = 45.0
 """How long a job may go on once the run is over, while sites hear of the end."""
 _IDLE_JOBS = 3
@@ -101,7 +102,7 @@ class _Watch:
         self._kit, self._office, self._settings, self._note = kit, office, settings, note
         self._console: JobConsole | None = None
         self._returning: Returning | None = None  # None: who is in the job is not known
-        self._next_look, self._tried = 0.0, set[str]()
+        self._next_look, self._unseen, self._tried = 0.0, 0, set[str]()
 
     def run(self) -> tuple[Ending, str]:
         """Hand in and watch until the run has ended."""
@@ -143,32 +144,42 @@ class _Watch:
                     self._settings.tell("The run has ended and its job has not: it is ended.")
                     self._connected().abort(note.job)
                     cut = True
-            elif word == _RUNS and (back := self._returned()):
-                self._settings.tell(f"{', '.join(back)} came back: the job is cut for a new one.")
-                self._connected().abort(note.job)
-                self._returning = None  # told once
+            elif word == _RUNS and time.monotonic() >= self._next_look:
+                self._next_look = time.monotonic() + THERE_SECONDS
+                if self._looked() == LOST_LOOKS:
+                    self._settings.tell("The server was started anew and runs the job no more.")
+                    word = note.word = _GONE
+                    break
             time.sleep(LOOK_SECONDS)
         return word, cut
 
-    def _returned(self) -> list[str]:
-        """Return for which sites the job is to be cut now; see `Returning`."""
-        if self._returning is None or time.monotonic() < self._next_look:
-            return []
-        self._next_look = time.monotonic() + THERE_SECONDS
+    def _looked(self) -> int:
+        """Look who and what is there; cut the job for sites that are back, see `Returning`.
+
+        Returns:
+            For how many looks the server has not run the job.
+        """
+        console, job = self._connected(), self._note.job
         try:
-            there = self._connected().there()
+            there = console.there()
+            self._unseen = 0 if job in console.running() else self._unseen + 1
         except UsageError:
             raise
         except Exception:  # the server is away: the next word waits for it
             self._close()
-            return []
+            return 0
         away = status.away if (status := self._status()) is not None else ()
         silent = {self._kit.charter.sites[party] for party in away}
-        return self._returning.look(there, silent, self._reached()[0])
+        mine = self._returning if not self._unseen else None
+        if mine is not None and (back := mine.look(there, silent, self._reached()[0])):
+            self._settings.tell(f"{', '.join(back)} came back: the job is cut for a new one.")
+            console.abort(job)
+            self._returning = None  # told once
+        return self._unseen
 
     def _hand_in(self) -> None:
         office, note, settings = self._office, self._note, self._settings
-        there = self._await_sites()
+        there, self._unseen = self._await_sites(), 0
         self._returning = Returning(
             office.sites, there, enough=office.enough, rounds=self._kit.charter.plan.rounds,
             tried=self._tried,
