@@ -31,7 +31,8 @@ COMPOSE = ("rehearsal.yaml", "site.yaml")
 IMAGES = {"Dockerfile": "10001:10000", "Dockerfile.cpu": "10001:10001"}
 """Each image, and as whom its program runs."""
 UNITS = sorted(path.name for path in (DEPLOY / "systemd").glob("*.service"))
-PARTY = "secure-fgl-site@.service"
+PARTY, SWEEP = "secure-fgl-site@.service", "secure-fgl-sweep@.service"
+TIMER = "secure-fgl-sweep@.timer"
 PINNED = re.compile(r"[a-z./-]+:\d+\.\d+\.\d+[a-z0-9.-]*(@sha256:[0-9a-f]{64})?")
 
 
@@ -187,13 +188,24 @@ def settings(name: str) -> dict[str, list[str]]:
 def verified(folder: Path, change: Callable[[str], str] = lambda text: text) -> str:
     """Return what systemd finds wrong in the units, with our programs' real place in them."""
     bin_folder = str(Path(sys.executable).parent)
-    for name in UNITS:
+    for name in (*UNITS, TIMER):
         text = (DEPLOY / "systemd" / name).read_text("utf-8")
         text = change(text).replace("/opt/secure-fgl/bin", bin_folder)
         (folder / name).write_text(text, "utf-8")
-    command = ["systemd-analyze", "verify", "--man=no", *(str(folder / name) for name in UNITS)]
+    command = [
+        "systemd-analyze",
+        "verify",
+        "--man=no",
+        *(str(folder / name) for name in (*UNITS, TIMER)),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     return done.stderr + done.stdout + ("" if not done.returncode else "failed")
+
+
+def test_the_timer_is_daily_and_of_the_sweep() -> None:
+    timer = settings(TIMER)
+    assert timer["Unit"] == [SWEEP.replace("@", "@%i")] and timer["OnCalendar"] == ["daily"]
+    assert timer["Persistent"] == ["true"] and timer["WantedBy"] == ["timers.target"]
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not there")
@@ -212,14 +224,19 @@ def test_the_party_s_unit_has_no_network_and_a_user_of_its_own() -> None:
     assert "landlock_restrict_self" in party["SystemCallFilter"][0]
     # With these the kernel would not say who calls, or the supervisor not see that a session works.
     assert not {"PrivateUsers", "ProtectProc", "DynamicUser"} & {*party}
-    engines = [settings(name) for name in UNITS if name != PARTY]
+    engines = [settings(name) for name in UNITS if name not in (PARTY, SWEEP)]
     assert len(engines) == 2
     for engine in engines:
         assert engine["User"] != party["User"] and "PrivateNetwork" not in engine
         assert "LoadCredentialEncrypted" not in engine
         assert "/srv/secure-fgl " in engine["InaccessiblePaths"][0]
         assert engine["SupplementaryGroups"] == party["Group"]
-    for unit in (party, *engines):
+    sweep = settings(SWEEP)
+    for same in ("User", "Group", "UMask", "PrivateNetwork", "LoadCredentialEncrypted"):
+        assert sweep[same] == party[same]
+    assert sweep["ReadWritePaths"] == party["ReadWritePaths"] and "Restart" not in sweep
+    assert "/srv/secure-fgl-data" in sweep["InaccessiblePaths"][0]  # it needs nobody's data
+    for unit in (party, sweep, *engines):
         assert unit["CapabilityBoundingSet"] == [""] and unit["NoNewPrivileges"] == ["yes"]
         assert unit["ProtectSystem"] == ["strict"] and unit["User"][0] != "root"
     users = (DEPLOY / "systemd" / "secure-fgl.sysusers").read_text("utf-8")
@@ -231,11 +248,13 @@ def test_commands_of_units_are_ours(tmp_path: Path) -> None:
     for name in UNITS:
         (line,) = settings(name)["ExecStart"]
         _, *words = shlex.split(line.replace("%i", "north"))
-        if name != PARTY:
+        if name not in (PARTY, SWEEP):
             assert engine_takes(words) == ("server" if "server" in name else "client")
             continue
         found = invoke(*[w.replace("/srv/nvflare/north", str(tmp_path)) for w in words])
-        assert found.exit_code == 2 and "is not a party's folder" in found.stderr
+        assert found.exit_code == 2 and "No such option" not in found.stderr
+        wanted = "is not a party's folder" if name == PARTY else "cannot be read"
+        assert wanted in " ".join(found.stderr.split())
     codes = {int(code) for code in settings(PARTY)["RestartPreventExitStatus"][0].split()}
     from secure_fgl.transports.nvflare.site.supervisor import _TOLD
 

@@ -77,8 +77,7 @@ class AggregatorSession(Session):
     ) -> None:
         self._form = form
         self._acting = ""  # the part whose phase it is; empty: no Ask is under way
-        self._round = 0  # of the last Ask
-        self._asking = False
+        self._round, self._asking = 0, False  # of the last Ask, and whether it is under way
         self.asking = ""  # name of the exchange asked last
         self.answered = 0  # Asks that are over
         self.outcome: Reply | None = None  # of the last one; None: its round was lost
@@ -162,6 +161,8 @@ class AggregatorSession(Session):
             deliveries = self._advance()
             if self._asking and self.state is State.READY:
                 self._settle(self.asked.reply)
+            elif self._asking and deliveries == []:  # no answer: who goes on asks the same again
+                return []
             return self._out(deliveries)
         except RoundLost:
             self._lose()

@@ -50,7 +50,7 @@ def verify(
         ),
     ],
     name: Annotated[
-        str | None, typer.Option("--run", metavar="NAME", help="The name that the run must have.")
+        str | None, typer.Option("--run", metavar="RUN", help="The run's name; of a party, which.")
     ] = None,
     heads: Annotated[
         Path | None,

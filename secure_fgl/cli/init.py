@@ -35,8 +35,9 @@ def init(
 ) -> int:
     """Write a commented configuration, policy and data description for one's own data.
 
-    With --pilot also consortium.yaml (organisations, roles, names, the server) and
-    STEPS.md, what each of them does in which order. Four organisations with data are the
+    With --pilot also consortium.yaml (organisations, roles, names, the server),
+    STEPS.md, what each of them does in which order, and engine/, what NVFlare's
+    certificates are requested with. Four organisations with data are the
     fewest.
 
     The plan of what would leave each site can be made at once, before any data is there.
@@ -49,7 +50,10 @@ def init(
     texts = pilot_files(folder, task.value, organisations=pilot)
     for name, text in texts.items():
         _write(folder / name, text)
-    print_pairs([(str(folder / name), _PURPOSE[name]) for name in texts], stderr=True, wrap=False)
+    told = [(str(folder / name), _PURPOSE[name]) for name in texts if name in _PURPOSE]
+    if pilot:
+        told.append((str(folder / "engine"), "what each party asks NVFlare's certificates with"))
+    print_pairs(told, stderr=True, wrap=False)
     if pilot:
         say(f"A run takes {FEWEST} organisations with data or more, since {THREE}.")
     say(

@@ -7,6 +7,8 @@ are gone, unless the keys were copied, too. What a run spent of a privacy budget
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,13 +19,20 @@ from secure_fgl.store.state_store import StateStores, default_folder
 
 __all__ = ["Deleted", "delete"]
 
-_OURS = {
+_FILES = {
     "config.yaml", "policy.json", "plan.json", "roster.json", "result.json", "metrics.jsonl",
     "attacks.json", "baseline.json", "waivers.json", "bundle.zip", "approvals.json",
-    "charter.json", "checkpoints.json", "ledger", "heads", "checkpoints", "private", "captured",
-    "models", "forgotten", "report", "profile", "budgets",
+    "charter.json", "checkpoints.json",
 }  # fmt: skip
-"""What a run folder holds; see `secure_fgl.store.run_folder`."""
+_PIECE = r"[A-Za-z0-9_-]+/[A-Za-z0-9_.-]+"  # of a party
+_FOLDERS = {
+    "ledger": r".+\.jsonl", "heads": r".+\.checkpoint", "checkpoints": r".+\.npz",
+    "private": _PIECE, "captured": _PIECE, "models": r"[A-Za-z0-9_-]+/(model|last)",
+    "forgotten": r".+\.jsonl", "budgets": r".+\.checkpoint",
+    "report": r"(report\.(html|json|md)|(inventory|findings|attacks)\.csv)",
+    "profile": r"(profile\.(json|txt)|flames\.svg)",
+}  # fmt: skip
+"""What a run folder holds, and files in its folders; see `secure_fgl.store.run_folder`."""
 _KEYS = {"state": "", "captures": "captures", "models": "models"}
 """Where the keys to each kind of locked piece lie, below the folder of all keys."""
 
@@ -102,8 +111,7 @@ def _check(run: Run, given: Path, *, unfinished: bool) -> None:
         )
     if given.is_symlink():
         raise UsageError(f"{given} is a link.", fix="name the folder itself")
-    found = [entry.name for entry in os.scandir(given)]
-    if strangers := sorted(n for n in found if n not in _OURS and not is_temporary(n)):
+    if strangers := sorted(_strangers(given)):
         raise UsageError(
             f"{given} holds something that no run writes: {strangers[0]}.",
             why="it may be yours",
@@ -116,3 +124,21 @@ def _check(run: Run, given: Path, *, unfinished: bool) -> None:
             why="once its keys are gone nobody can resume it",
             fix="resume it, or delete it with --unfinished",
         )
+
+
+def _strangers(folder: Path) -> Iterator[str]:
+    """Yield what no run writes, by its path in a run folder; links are none of ours."""
+    for at, folders, files in os.walk(folder):
+        below = "" if at == str(folder) else f"{os.path.relpath(at, folder)}/"
+        first, _, _ = below.partition("/")
+        for name in files:
+            wanted = _FOLDERS.get(first) if below else None
+            path = (below + name).removeprefix(f"{first}/")
+            fits = re.fullmatch(wanted, path) if wanted else not below and name in _FILES
+            if os.path.islink(os.path.join(at, name)) or not (fits or is_temporary(name)):
+                yield below + name
+        deep = below == f"{first}/" and "/" in _FOLDERS.get(first, "")  # a folder for each party
+        for name in folders:
+            known = deep if below else name in _FOLDERS
+            if os.path.islink(os.path.join(at, name)) or not known:
+                yield below + name

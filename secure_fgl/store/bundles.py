@@ -33,7 +33,8 @@ from secure_fgl.errors import UsageError
 from secure_fgl.scanning import at_hand, refuse_found
 from secure_fgl.store.files import content, create
 from secure_fgl.store.finished_run import Run
-from secure_fgl.store.sides.party_side import check_name, side_of
+from secure_fgl.store.sides.party_side import check_name, holds_runs, side_of
+from secure_fgl.store.sides.places import place_of
 
 __all__ = [
     "environment",
@@ -107,7 +108,8 @@ def verify_path(
 
     Args:
         path: of one of them.
-        run: the name that the run of a folder must have; None: any.
+        run: the name that the run of a folder must have, or which of a party's runs is meant; None:
+            any, or the one that there is.
         heads: signed heads that other parties hold, by party.
         expect_plan: digest (hex) of the plan that was approved.
         trusted: public signing keys (hex) known from elsewhere, by name.
@@ -120,6 +122,8 @@ def verify_path(
     """
     place = Path(path)
     if not place.is_file():
+        if run is not None and holds_runs(place):
+            place = place_of(place, run)  # as every command that takes --run
         if not (side_of(place)[0] / "plan.json").is_file():
             raise _neither(place, "no plan.json in it" if place.is_dir() else "no such file")
         if svr is not None:

@@ -80,13 +80,18 @@ def today() -> date:
 def sweep(captures: Path | None = None) -> None:
     """Destroy the keys of all runs whose days are over, or whose day cannot be read.
 
+    A run that is just beginning, in another process, has neither day nor key: nothing is taken.
+
     Args:
         captures: the folder of all runs' keys to captures; the default one if None.
     """
     folder = Folder(default_folder() / "captures" if captures is None else captures)
     for run in filter(is_run_name, folder.folders()):  # nothing else there is ours to destroy
         try:
-            over = date.fromisoformat(folder.read(f"{run}/until").decode("ascii")) < today()
+            until = folder.read(f"{run}/until")
+            if not until and not folder.names(run, ".key"):
+                continue
+            over = date.fromisoformat(until.decode("ascii")) < today()
         except (OSError, ValueError, SecureFglError):
             over = True
         if over:
@@ -167,12 +172,12 @@ class Captures:
         """
         until = (today() + timedelta(days=days)).isoformat()
         try:
-            if not self._keys.holds(f"{self._run}/until"):
-                place = os.fsencode(self._folder.path.resolve())
-                self._keys.write(f"{self._run}/folder", place)
-            self._keys.create(f"{self._run}/until", until.encode())
-        except FileExistsError:
-            return
+            if self._keys.read(f"{self._run}/until"):
+                return
+            place = os.fsencode(self._folder.path.resolve())
+            self._keys.write(f"{self._run}/folder", place)
+            # As a whole, and before any key: who sweeps meanwhile sees no day, or this one.
+            self._keys.write(f"{self._run}/until", until.encode())
         except OSError as error:
             raise self._unwritable(error) from error
 

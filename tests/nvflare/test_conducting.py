@@ -17,7 +17,7 @@ from nvflare.fuel.flare_api.api_spec import JobNotFound, NoConnection
 from protocols.errors import Refused
 from secure_fgl.errors import UsageError
 from secure_fgl.transports.nvflare.job import JobConsole, write_job
-from secure_fgl.transports.nvflare.office import conducting
+from secure_fgl.transports.nvflare.office import conducting, returning
 from secure_fgl.transports.nvflare.office.conducting import (
     Ending,
     Office,
@@ -42,6 +42,7 @@ class Engine:
     handed: list[dict[str, Any]] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
     opened: int = 0
+    forgets: bool = False  # its server was killed, and still calls the job RUNNING
 
     def console(self, office: Office, **_: Any) -> Engine:
         self.opened += 1
@@ -50,6 +51,9 @@ class Engine:
 
     def there(self) -> set[str]:
         return self.sites
+
+    def running(self) -> set[str]:
+        return set() if self.forgets else {f"job-{len(self.handed)}"}
 
     def submit(self, folder: Path) -> str:
         self.handed.append(json.loads((folder / "meta.json").read_text()))
@@ -201,6 +205,25 @@ def test_one_more_job_tells_the_sites_of_an_end_that_they_did_not_hear(
     assert ending is Ending.OVER and len(engine.handed) == 2  # and no third
 
 
+def test_a_job_that_is_called_running_and_is_not_run_is_handed_in_again(
+    office: PartyKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What NVFlare 2.9 says for ever of the job of a server that was killed."""
+    monkeypatch.setattr(conducting, "THERE_SECONDS", 0.0)
+    running = Engine.running
+
+    def forgot(engine: Engine) -> set[str]:
+        engine.forgets = len(engine.handed) == 1
+        return running(engine)
+
+    monkeypatch.setattr(Engine, "running", forgot)
+    goes_on(office, 1)()
+    jobs = [["RUNNING"] * 99, [*["RUNNING"] * 20, finishes(office, DONE)]]
+    engine, (ending, _), told = conducted(office, jobs, monkeypatch, resume=True)
+    assert ending is Ending.OVER and len(engine.handed) == 2 and not engine.aborted
+    assert any("runs the job no more" in line for line in told)
+
+
 @pytest.mark.parametrize("lost", [NoConnection("away"), JobNotFound("gone")])
 def test_a_server_that_is_away_or_forgot_the_job_is_asked_again(
     lost: Exception, office: PartyKit, monkeypatch: pytest.MonkeyPatch
@@ -250,6 +273,73 @@ def test_a_run_waits_for_all_and_goes_on_with_enough(
     assert ending is Ending.OVER and "Going on without site-2." in told
     assert engine.handed[0]["min_clients"] == needed.least
     assert engine.handed[0]["mandatory_clients"] == []
+
+
+def test_a_job_is_cut_for_who_came_back_at_a_round_s_end_where_that_pays(
+    office: PartyKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`site-2` died and is back before the server noticed: it does not answer, and is there."""
+    monkeypatch.setattr(conducting, "THERE_SECONDS", 0.0)
+    named = {site: name for name, site in office.charter.sites.items()}
+    engine_aborts = Engine.abort
+
+    def stops(engine: Engine, job: str) -> None:
+        engine_aborts(engine, job)
+        engine.words = iter(["FINISHED:ABORTED"])
+
+    monkeypatch.setattr(Engine, "abort", stops)
+
+    def at(round: int) -> Callable[[], str]:
+        def act() -> str:
+            goes_on(office, round)()
+            status = StatusFile.of(office)
+            status.status.round, status.status.away = round, {named["site-2"]: 1.0}
+            status.heard("nobody")
+            return "RUNNING"
+
+        return act
+
+    first = [at(1), at(1), at(2), at(2), at(3), "RUNNING", BROKEN]
+    jobs = [[*first], ["RUNNING", at(4), at(5), at(6), finishes(office, DONE)]]
+    monkeypatch.setattr(returning.Returning, "_pays", lambda self, now: True)
+    engine, (ending, _), told = conducted(office, jobs, monkeypatch)
+    assert ending is Ending.OVER and engine.aborted == ["job-1"] and len(engine.handed) == 2
+    assert [line for line in told if "came back" in line] == [
+        "site-2 came back: the job is cut for a new one."
+    ]  # once: it does not answer in the next one either
+    monkeypatch.undo()  # the control: this run has no round left that a new job would be for
+    monkeypatch.setattr(conducting, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(conducting, "THERE_SECONDS", 0.0)
+    for name in ("job.json", "run/roster.json", "run/result.json", "status.json"):
+        (office.folder / name).unlink(missing_ok=True)
+    whole = [*first[:-1], finishes(office, DONE)]
+    engine, (ending, _), told = conducted(office, [whole], monkeypatch)
+    assert ending is Ending.OVER and not engine.aborted and len(engine.handed) == 1
+
+
+def test_when_a_new_job_pays() -> None:
+    sites, clock, tried = ["a", "b", "c"], [0.0], set[str]()
+
+    def job(there: list[str], rounds: int = 50) -> returning.Returning:
+        return returning.Returning(
+            sites, there, enough=lambda some: len(some) >= 2, rounds=rounds, tried=tried,
+            now=lambda: clock[0],
+        )  # fmt: skip
+
+    def looks(mine: returning.Returning, *rounds: int, there: list[str]) -> list[list[str]]:
+        found = []
+        for round in rounds:
+            clock[0] += 20.0
+            found.append(mine.look(there, {*sites} - {*there}, round))
+        return found
+
+    mine = job(["a", "b"])
+    assert looks(mine, 1, 1, 2, 3, there=["a", "b"]) == [[]] * 4  # it is not back
+    assert looks(mine, 3, 3, 4, there=sites) == [[], [], ["c"]]  # only as a round ends
+    clock[0] = 0.0
+    late = job(["a", "b"], rounds=10)  # 300 s are left in the third round, and it would be a tenth
+    assert looks(late, 1, 2, 3, 4, 5, there=sites) == [[]] * 5
+    assert looks(job(["a"]), 1, there=sites) == [["b", "c"]]  # too few: at once
 
 
 def test_who_opens_totals_is_mandatory(tmp_path: Path) -> None:

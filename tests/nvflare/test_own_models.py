@@ -397,22 +397,36 @@ def test_what_is_over_by_the_policy_is_swept_keys_first_and_signed(
     assert swept(authority, 4000) == []  # the policy names no days for its role
 
 
-def test_a_sweep_that_was_interrupted_left_its_word(
+def test_a_sweep_that_was_interrupted_goes_on_and_signs_what_is_so(
     played: Parties, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = copied(played, NAME, tmp_path)
     notes, plain = side(place) / "forgotten" / f"{NAME}.jsonl", forgetting._end_evidence
 
     def killed(run: Run) -> None:
-        assert notes.is_file(), "the ledger goes before its note"
+        if not first:
+            plain(run)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(forgetting, "_end_evidence", killed)
-    with pytest.raises(KeyboardInterrupt):
-        swept(place, 401)
-    assert Run(place).verify().verdict == "own side holds"
+    for first in (True, False):  # before the ledger goes, and after
+        with pytest.raises(KeyboardInterrupt):
+            swept(place, 401)
+        assert b"ledger" not in notes.read_bytes().split(b"signature")[0]  # it may be there yet
+        assert (side(place) / "ledger").exists() is first
+        assert Run(place).verify().verdict == ("own side holds" if first else "FAILED at files")
     monkeypatch.setattr(forgetting, "_end_evidence", plain)
-    assert swept(place, 401) == [KINDS]
+    word = side(place).parent / "destroying"
+    kept = word.read_bytes()
+    word.unlink()  # the control: who takes a ledger away without the party's word gets no note
+    assert isinstance(swept(place, 401)[0], EvidenceError)
+    me = load_identity(copied(played, "client-2", tmp_path))
+    note = Forgotten(KINDS, "2030-01-01T00:00:00Z")
+    word.write_bytes(note_of(me.signing, note, run=played.charter.run, party=NAME))
+    before = notes.read_bytes()
+    assert isinstance(swept(place, 401)[0], EvidenceError) and notes.read_bytes() == before
+    word.write_bytes(kept)
+    assert swept(place, 401) == [KINDS] and not word.exists() and swept(place, 401) == []
     assert Run(place).verify().verdict == "own side destroyed, as signed"
 
 

@@ -1,7 +1,6 @@
-"""Authority, witness and relay killed, each, over real NVFlare processes; and one hangs.
+"""Authority, witness, relay, tag servers and matcher killed, each, over real NVFlare processes.
 
-All of them are waited for, so no round is lost. Tag servers and matcher are killed in one process:
-`test_matching`.
+All of them are waited for, so no round is lost. And a session that hangs.
 """
 
 from __future__ import annotations
@@ -28,10 +27,12 @@ from secure_fgl.transports.nvflare.job import JobConsole
 from tests.nvflare.processes import ROOT, Stage, session_process, staged, until
 from tests.nvflare.stage import Parties, assemble, banks
 from tests.nvflare.test_site_process import AUTHORITY, Site, ask, first_call
+from tests.secure_fgl.test_match_run import _config as matching
+from tests.secure_fgl.test_match_run import _policy as matched
 
 pytestmark = pytest.mark.long
 
-ROUNDS, SEED = 4, 7
+ROUNDS, SEED, USERS = 4, 7, 6
 
 CELLS = {
     "fed_avg": (banks(rounds=ROUNDS, policy="he"), [Role.KEY_AUTHORITY]),
@@ -75,6 +76,28 @@ def test_who_is_not_a_client_costs_no_round(name: str, tmp_path: Path) -> None:
         for key, value in twin.result["metrics"].items():
             if key.endswith("accuracy"):
                 assert stage.parties.result()["metrics"][key] == pytest.approx(value, abs=0.02)
+
+
+def test_tag_servers_and_matcher_cost_no_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECURE_FGL_STATE", str(tmp_path / "keys"))
+    config = matching(tmp_path, matched(mode="oprf"), users=USERS)
+    twin, chance = played_in_memory(config, tmp_path), random.Random(SEED)
+    with (
+        staged(config, tmp_path, None) as (stage, processes),
+        JobConsole(stage.made, patience=240.0) as console,
+    ):
+        job = console.submit(stage.job("first"))
+        roles = {s: stage.parties.kit(s).me.party.role for s in stage.parties.folders}
+        dead = [s for s, role in roles.items() if role in (Role.TAG_SERVER, Role.MATCHER)]
+        assert len(dead) == 3
+        for site in dead:
+            killed(stage, processes, site, chance)
+        console.wait(job, patience=400.0)
+    holds(stage.parties, tmp_path)
+    same = ("exchanges", "lost_rounds", "rounds", "form", "bytes_up")
+    assert {k: stage.parties.result()[k] for k in same} == {k: twin.result[k] for k in same}
 
 
 def played_in_memory(config: Config, folder: Path) -> Run:

@@ -24,7 +24,7 @@ from secure_fgl.transports.nvflare.controller import Conductor
 from secure_fgl.transports.nvflare.executor import Seat
 from secure_fgl.transports.nvflare.job import write_job
 from secure_fgl.transports.nvflare.party import PartyKit
-from secure_fgl.transports.nvflare.party_process import open_process
+from secure_fgl.transports.nvflare.party_process import PartyProcess, open_process
 from secure_fgl.transports.nvflare.site import channel, leaving
 from tests.nvflare.stage import SERVER_SITE, Parties, another, assemble, banks
 from tests.secure_fgl.cli_tools import invoke
@@ -133,9 +133,47 @@ def test_two_runs_are_at_work_at_once_and_a_stop_ends_both(
     for place in places_of(party).values():
         assert leaving.was_stopped(place)
         assert (place / "run" / "heads" / "aggregator.checkpoint").is_file()
+    for run in places_of(party):
+        said = invoke("audit", "verify", party, "--run", run)
+        assert said.exit_code == 0 and "own side holds" in said.stdout
+    for more, why in (((), "none is named"), (("--run", "ab" * 16), "no such run")):
+        said = invoke("audit", "verify", party, *more)
+        assert said.exit_code == 2 and why in " ".join(said.stderr.split())
     leaving.go_on(place_of(party, second.run))
     assert leaving.stop(party, run=parties.charter.run, seconds=5.0) == [parties.charter.run]
     assert not leaving.was_stopped(place_of(party, second.run))
+
+
+def test_a_full_disk_at_one_run_leaves_no_other_one_unstopped(
+    parties: Parties, second: Charter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No word can be written, and one ledger not signed: all the same nothing starts."""
+    party, full = parties.folders[SERVER_SITE], min(parties.charter.run, second.run)
+    for run in places_of(party):
+        open_process(PartyKit.load(party, run)).files.close()
+    sign_off = leaving.sign_off
+
+    def no_room(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    def signed(process: PartyProcess) -> None:
+        if process.kit.charter.run == full:
+            process.files.close()
+            no_room()
+        sign_off(process)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(leaving, "replace", no_room)
+        patched.setattr(leaving, "sign_off", signed)
+        told = invoke("site", "stop", party)
+        assert told.exit_code == 2 and full in told.stderr and "No space left" in told.stderr
+        with pytest.raises(UsageError, match="No space left"):
+            leaving.stop(party, run=full, seconds=5.0)
+    heads = {run: list((p / "run/heads").glob("*")) for run, p in places_of(party).items()}
+    assert all(leaving.was_stopped(place) for place in places_of(party).values())
+    assert [run for run, head in heads.items() if not head] == [full]  # and it is signed later:
+    assert invoke("site", "stop", party).exit_code == 0
+    assert list((place_of(party, full) / "run" / "heads").glob("*"))
 
 
 def test_a_job_names_its_run_and_goes_to_its_own_sites_alone(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.store import captures
 from secure_fgl.store.captures import Captures
+from secure_fgl.store.files import Folder
 from secure_fgl.store.finished_run import Run
 from tests.secure_fgl.cli_tools import config, invoke
 from tests.thinned import thinned
@@ -316,6 +317,38 @@ def test_keys_whose_day_cannot_be_read_are_destroyed(tmp_path):
     captures.sweep(tmp_path / "keys" / "captures")
     with pytest.raises(UsageError):
         mine.open("client-1", {})
+
+
+def test_a_sweep_by_another_run_takes_no_keys_of_one_that_begins(tmp_path, monkeypatch):
+    """Another process of the same party sweeps after each step that the first one takes."""
+    run, write, swept = "ab" * 16, Folder.write, []
+
+    def swept_after(act):
+        def done(self, *words, **more):
+            found = act(self, *words, **more)
+            if not swept:
+                swept.append(True)
+                captures.sweep(tmp_path / "captures")
+                swept.clear()
+            return found
+
+        return done
+
+    monkeypatch.setattr(Folder, "write", swept_after(write))
+    monkeypatch.setattr(Folder, "create", swept_after(Folder.create))
+    (tmp_path / "captures" / run).mkdir(parents=True)  # as it is made before its first file
+    captures.sweep(tmp_path / "captures")
+    mine = Captures(run, tmp_path / "run", tmp_path)
+    mine.begin(30)
+    mine.state_store("client-1").put("x", b"kept")
+    left = sorted(path.name for path in (tmp_path / "captures" / run).iterdir())
+    assert left == ["client-1.key", "folder", "until"]
+    mine.begin(900)  # no resumption prolongs it
+    until = date.fromisoformat((tmp_path / "captures" / run / "until").read_text())
+    assert (until - captures.today()).days == 30
+    (tmp_path / "captures" / run / "until").unlink()  # the control: a key without its day goes
+    captures.sweep(tmp_path / "captures")
+    assert not (tmp_path / "captures" / run).exists()
 
 
 def test_a_capture_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch):

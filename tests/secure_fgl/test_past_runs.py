@@ -68,6 +68,18 @@ def test_runs_are_listed_compared_and_deleted_with_their_keys(
     assert "not known to belong" in refused(runs / "copy").what
     (runs / "copy/notes.txt").write_text("mine")
     assert "notes.txt" in refused(runs / "copy").what
+    (runs / "copy/notes.txt").unlink()
+    for inside in ("report/notes.txt", "captured/client-1/a/b", "ledger/mine.xlsx", "models/x"):
+        theirs = runs / "copy" / inside
+        theirs.parent.mkdir(exist_ok=True)
+        theirs.write_text("mine")
+        assert "no run writes" in refused(runs / "copy").what and theirs.is_file(), inside
+        theirs.unlink()
+    (runs / "copy/captured/client-1/a").rmdir()
+    (runs / "copy/report/report.md").unlink()
+    (runs / "copy/report/report.md").symlink_to(first / "report/report.md")
+    assert "report.md" in refused(runs / "copy").what
+    (runs / "copy/report/report.md").unlink()
     assert "no result" in refused(runs / "second").what
     (runs / "link").symlink_to(first)
     assert "is a link" in refused(runs / "link").what
@@ -93,7 +105,6 @@ def test_runs_are_listed_compared_and_deleted_with_their_keys(
     assert json.loads(done.stdout)["keys"] == ["captures", "models"], done.stderr
     assert keys(name) == [] and not first.exists()
     # What is left of a copy opens no more, and goes without keys.
-    (runs / "copy/notes.txt").unlink()
     assert deleting.delete(runs / "copy").keys == ()
     assert deleting.delete(runs / "second", unfinished=True).run == name
 

@@ -132,6 +132,14 @@ def test_the_files_of_the_pilot_fit_together() -> None:
     for command in ("site new", "charter draw", "charter show", "charter sign", "site join"):
         assert f"secure-fgl {command}" in steps and f"secure-fgl {command}" in TEXT
     assert "$" not in steps and "pilot/config.yaml" in steps
+    asked = [yaml.safe_load(path.read_text()) for path in Path("pilot/engine").glob("*.yaml")]
+    (project,) = [one["server"] for one in asked if "server" in one]
+    assert project == {"host": consortium.server.name, "fed_learn_port": consortium.server.port}
+    who = {p["name"]: p for one in asked for p in one.get("participants", ())}
+    host = consortium.server.name
+    assert set(who) == {*members} - {"aggregator"} | {host, f"admin@{host}"}
+    assert {n for n, p in who.items() if p["type"] == "client"} == {*members} - {"aggregator"}
+    assert who["hospital-north"]["org"] == "hospital_north"
     for line in yaml.safe_load(BLOCK.findall(TEXT)[1][2])["data"]["partition"]["names"]:
         assert line in members
 

@@ -99,7 +99,7 @@ EXAMPLE = {
     "verify": example(
         "secure-fgl audit verify runs/first --heads heads-held-by-the-clients.json",
         "secure-fgl audit verify bundle.zip --trust keys-from-elsewhere.json",
-        "secure-fgl audit verify /srv/party",
+        "secure-fgl audit verify /srv/party --run RUN",
     ),
     "bundle": example(
         "openssl genpkey -algorithm ed25519 -out auditor.pem",

@@ -15,7 +15,7 @@ from audits.bundle.reading import digests_text
 from audits.checks.parties.forgotten import KINDS, Forgotten, note_of, read_notes
 from audits.evidence.roster_file import read_roster
 from protocols.errors import EvidenceError
-from protocols.wire.roster import Identity
+from protocols.wire.roster import Identity, Party
 from secure_fgl.errors import UsageError
 from secure_fgl.run.clock import clock
 from secure_fgl.store.captures import Captures
@@ -25,7 +25,7 @@ from secure_fgl.store.sides.hand_overs import at_rest
 from secure_fgl.store.sides.party_side import weights_of
 from secure_fgl.store.sides.places import RUNS, place_of
 
-__all__ = ["Destroyed", "check_own", "destroy", "forget"]
+__all__ = ["Destroyed", "check_own", "destroy", "forget", "is_ending"]
 
 
 @dataclass(frozen=True)
@@ -135,11 +135,11 @@ def _forgotten(run: Run, party: Path, me: Identity, what: tuple[str, ...]) -> De
         return Destroyed(same[-1], 0, run.path / file, before=True)
     try:
         _destroy(run, party, me, what)
-        note = Forgotten(what, clock())
-        signed = note_of(me.signing, note, run=run.name, party=name)
+        # Of what is gone by now, and of nothing else.
+        note, signed = _signed(run, me, tuple(kind for kind in what if kind != "ledger"))
         run.folder.write(file, earlier + signed)
-        if "ledger" in what:  # after its note: a ledger that is gone without one is broken evidence
-            _end_evidence(run)
+        if "ledger" in what:
+            note = _ended(run, party, me, what, earlier + signed)
     except OSError as error:
         raise UsageError(
             f"Not all of it could be destroyed, or noted ({error.strerror}).",
@@ -149,14 +149,44 @@ def _forgotten(run: Run, party: Path, me: Identity, what: tuple[str, ...]) -> De
     return Destroyed(note, pieces, run.path / file)
 
 
+def _signed(run: Run, me: Identity, what: tuple[str, ...]) -> tuple[Forgotten, bytes]:
+    note = Forgotten(what, clock())
+    return note, note_of(me.signing, note, run=run.name, party=me.party.name)
+
+
+def _ended(run: Run, party: Path, me: Identity, what: tuple[str, ...], earlier: bytes) -> Forgotten:
+    """Take the evidence away and sign that; until it is signed, a word for ourselves stays."""
+    place = Folder(party / RUNS / run.name)
+    place.write(_ENDING, _signed(run, me, what)[1])
+    _end_evidence(run)
+    note, signed = _signed(run, me, what)
+    run.folder.write(f"forgotten/{me.party.name}.jsonl", earlier + signed)
+    place.remove(_ENDING)
+    return note
+
+
 _PLACES = {
     "captures": ("captured",), "models": ("models", "checkpoints"), "state": ("private",),
     "ledger": (),
 }  # fmt: skip
 """Folders of a run in which pieces lie, by kind; all of the run's for the ledger."""
+_ENDING = "destroying"
+"""In the folder of a run: the party's signed word, for itself alone, that it is taking the ledger
+away. Whoever is interrupted between that and the note goes on by it, and nobody else can."""
 _TAGS = "tags.key"
 """In the folder of a run whose item tags go by one key of all clients; it opens every tag."""
 _STAY = ("config.yaml", "plan.json", "policy.json", "roster.json")
+
+
+def is_ending(run: Run, party: Path, me: Party) -> bool:
+    """Tell whether the party was interrupted as it took the ledger away, by its own signed word.
+
+    Raises:
+        EvidenceError: the word is not this party's, of this run.
+    """
+    said = Folder(party / RUNS / run.name).read(_ENDING)
+    notes = read_notes(said, me.verify, run=run.name, party=me.name)
+    return any("ledger" in note.what for note in notes)
 
 
 def _end_evidence(run: Run) -> None:

@@ -18,7 +18,15 @@ from secure_fgl.run.model_digest import npz_digest
 from secure_fgl.store.files import Folder, is_run_name, is_temporary, run_name
 from secure_fgl.store.sides.places import RUNS, place_of
 
-__all__ = ["charter_of", "check_name", "locked_models", "run_of", "side_of", "weights_of"]
+__all__ = [
+    "charter_of",
+    "check_name",
+    "holds_runs",
+    "locked_models",
+    "run_of",
+    "side_of",
+    "weights_of",
+]
 
 _RUN, _CHARTER, _PLAN = "run", "charter.json", "plan.json"
 
@@ -41,10 +49,15 @@ def side_of(path: Path) -> tuple[Path, Path | None]:
         return path, None
     if (path / _CHARTER).is_file():
         return path / _RUN, path
-    if (path / RUNS).is_dir():
+    if holds_runs(path):
         found = place_of(path)
         return found / _RUN, found
     return path, None
+
+
+def holds_runs(path: Path) -> bool:
+    """Tell whether a folder is a party's, with the folders of its runs, and no run's itself."""
+    return (path / RUNS).is_dir() and not any((path / n).is_file() for n in (_PLAN, _CHARTER))
 
 
 def check_name(found: str, wanted: str | None) -> None:

@@ -21,7 +21,7 @@ from secure_fgl.errors import UsageError
 from secure_fgl.store.captures import today
 from secure_fgl.store.files import Folder
 from secure_fgl.store.finished_run import Run
-from secure_fgl.store.sides.forgetting import Destroyed, check_own, destroy
+from secure_fgl.store.sides.forgetting import Destroyed, check_own, destroy, is_ending
 from secure_fgl.store.sides.places import place_of, places_of
 from secure_fgl.store.sides.release import own_policy
 
@@ -61,7 +61,7 @@ def sweep_runs(
             continue  # it has not begun
         try:
             found = Run(place)
-            if what := _over(found, Folder(home / "keys"), name, day()):
+            if what := _over(found, home, name, day()):
                 yield joined, destroy(found, home, opened(), what)
         except SecureFglError as error:
             yield joined, error
@@ -69,12 +69,12 @@ def sweep_runs(
             yield joined, UsageError(f"{place} cannot be read ({error.strerror}).")
 
 
-def _over(run: Run, keys: Folder, name: str, now: date) -> tuple[str, ...]:
+def _over(run: Run, home: Path, name: str, now: date) -> tuple[str, ...]:
     """Return the kinds (see `KINDS`) that are over and still there.
 
     Raises:
         EvidenceError: folder, policy or ledger is not the run's, or the ledger is gone and nobody
-            signed that it was destroyed.
+            signed that it was, or is being, destroyed.
     """
     check_own(run)
     party = read_roster(run.folder.read("roster.json")).roster.party(name)
@@ -82,6 +82,8 @@ def _over(run: Run, keys: Folder, name: str, now: date) -> tuple[str, ...]:
     data = run.folder.read(f"ledger/{name}.jsonl")
     if not data and "ledger" in gone:
         return ()
+    if is_ending(run, home, party):
+        return KINDS  # it goes on where it was interrupted
     last, kept = _last_day(data), own_policy(run).retention.get(party.role)
 
     def over(days: int | None) -> bool:
@@ -89,7 +91,9 @@ def _over(run: Run, keys: Folder, name: str, now: date) -> tuple[str, ...]:
 
     if kept is not None and over(kept.ledgers):
         return KINDS
-    captured = run.folder.there("captured") and not keys.there(f"captures/{run.name}")
+    captured = run.folder.there("captured") and not Folder(home / "keys").there(
+        f"captures/{run.name}"
+    )
     models = any(run.folder.there(place) for place in ("models", "checkpoints"))
     found = {"captures": captured, "models": kept is not None and over(kept.models) and models}
     return tuple(kind for kind in KINDS if found.get(kind))

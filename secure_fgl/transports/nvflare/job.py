@@ -159,6 +159,10 @@ class JobConsole:
         """Return the sites that the server hears of."""
         return {client.name for client in self._session.get_system_info().client_info}
 
+    def running(self) -> set[str]:
+        """Return the jobs that the server runs: one that was killed still calls its job RUNNING."""
+        return {job.job_id for job in self._session.get_system_info().job_info}
+
     def submit(self, job: Path) -> str:
         """Hand a job in and return its id."""
         found: str = self._session.submit_job(str(job))

@@ -19,6 +19,7 @@
             site.lock, lock        which processes are at work
             stopped                the operator's word that nothing goes on
             status.json, job.json  what the operator watches
+            destroying             while its ledger is destroyed by policy: who goes on with that
             waivers/               of clients, where the policy holds models back
             run/                   its side of the run folder: documents, ledger, head, locked state
                                    and model

@@ -15,23 +15,25 @@ from enum import StrEnum
 from pathlib import Path
 
 from protocols.wire.roles import Role
-from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.errors import UsageError
 from secure_fgl.store.sides.site_log import NAME as LOG
-from secure_fgl.transports.nvflare.charter import Charter
 from secure_fgl.transports.nvflare.job import DONE, JobConsole, absent, write_job
 from secure_fgl.transports.nvflare.lock import only_office
 from secure_fgl.transports.nvflare.office.job_note import JobNote
+from secure_fgl.transports.nvflare.office.needed import Office
+from secure_fgl.transports.nvflare.office.returning import Returning
 from secure_fgl.transports.nvflare.party import PartyKit
 from secure_fgl.transports.nvflare.sessions.status import State, Status, read_status
 
 __all__ = ["Ending", "Office", "Settings", "see_through"]
 
 LOOK_SECONDS = 0.5
+THERE_SECONDS = 5.0  # between two looks at who and what is there while a job runs
+LOST_LOOKS = 6  # after which a job that NVFlare calls running, and does not run, is lost
 GRACE_SECONDS = 45.0
 """How long a job may go on once the run is over, while sites hear of the end."""
 _IDLE_JOBS = 3
-_GONE = "GONE"
+_GONE, _RUNS = "GONE", "RUNNING"
 
 
 class Ending(StrEnum):
@@ -40,41 +42,6 @@ class Ending(StrEnum):
     OVER = "over"
     REFUSED = "refused"
     HOPELESS = "hopeless"
-
-
-@dataclass(frozen=True)
-class Office:
-    """The administrator's kit, and the sites of the charter.
-
-    Attributes:
-        admin: the kit.
-        sites: all but the aggregator's.
-        mandatory: those without which nothing can be opened: of every role but the clients'.
-        least: how many must be there: these, and the policy's smallest cohort.
-    """
-
-    admin: Path
-    sites: Collection[str]
-    mandatory: Collection[str]
-    least: int
-
-    @classmethod
-    def of(cls, charter: Charter, admin: Path) -> Office:
-        """Return what a charter needs of the engine."""
-        sites = {name: site for name, site in charter.sites.items() if name != AGGREGATOR_NAME}
-        clients = set(charter.roster.clients)
-        mandatory = [site for name, site in sites.items() if name not in clients]
-        least = len(mandatory) + charter.policy.smallest_cohort
-        return cls(admin, list(sites.values()), mandatory, min(least, len(sites)))
-
-    def missing(self, there: Collection[str]) -> list[str]:
-        """Return who is not there, sorted."""
-        return sorted(set(self.sites) - set(there))
-
-    def enough(self, there: Collection[str]) -> bool:
-        """Tell whether a run that has begun can go on with these."""
-        found = set(self.sites) & set(there)
-        return set(self.mandatory) <= found and len(found) >= self.least
 
 
 @dataclass(frozen=True)
@@ -134,6 +101,8 @@ class _Watch:
     def __init__(self, kit: PartyKit, office: Office, settings: Settings, note: JobNote) -> None:
         self._kit, self._office, self._settings, self._note = kit, office, settings, note
         self._console: JobConsole | None = None
+        self._returning: Returning | None = None  # None: who is in the job is not known
+        self._next_look, self._unseen, self._tried = 0.0, 0, set[str]()
 
     def run(self) -> tuple[Ending, str]:
         """Hand in and watch until the run has ended."""
@@ -175,12 +144,46 @@ class _Watch:
                     self._settings.tell("The run has ended and its job has not: it is ended.")
                     self._connected().abort(note.job)
                     cut = True
+            elif word == _RUNS and time.monotonic() >= self._next_look:
+                self._next_look = time.monotonic() + THERE_SECONDS
+                if self._looked() == LOST_LOOKS:
+                    self._settings.tell("The server was started anew and runs the job no more.")
+                    word = note.word = _GONE
+                    break
             time.sleep(LOOK_SECONDS)
         return word, cut
 
+    def _looked(self) -> int:
+        """Look who and what is there; cut the job for sites that are back, see `Returning`.
+
+        Returns:
+            For how many looks the server has not run the job.
+        """
+        console, job = self._connected(), self._note.job
+        try:
+            there = console.there()
+            self._unseen = 0 if job in console.running() else self._unseen + 1
+        except UsageError:
+            raise
+        except Exception:  # the server is away: the next word waits for it
+            self._close()
+            return 0
+        away = status.away if (status := self._status()) is not None else ()
+        silent = {self._kit.charter.sites[party] for party in away}
+        mine = self._returning if not self._unseen else None
+        if mine is not None and (back := mine.look(there, silent, self._reached()[0])):
+            self._settings.tell(f"{', '.join(back)} came back: the job is cut for a new one.")
+            console.abort(job)
+            self._returning = None  # told once
+        return self._unseen
+
     def _hand_in(self) -> None:
         office, note, settings = self._office, self._note, self._settings
-        self._await_sites()
+        there, self._unseen = self._await_sites(), 0
+        self._returning = Returning(
+            office.sites, there, enough=office.enough, rounds=self._kit.charter.plan.rounds,
+            tried=self._tried,
+        )  # fmt: skip
         with tempfile.TemporaryDirectory(prefix="secure-fgl-job-") as place:
             name = f"secure_fgl-{note.run[:8]}"
             made = write_job(
@@ -192,8 +195,12 @@ class _Watch:
         note.write(self._kit.folder)
         settings.tell(f"Job {note.handed_in} handed in: {note.job}.")
 
-    def _await_sites(self) -> None:
-        """Wait for all sites; once the run has begun, for some only as long as for an answer."""
+    def _await_sites(self) -> Collection[str]:
+        """Wait for all sites; once the run has begun, for some only as long as for an answer.
+
+        Returns:
+            Who is there.
+        """
         told: list[str] = []
         began, settings = time.monotonic(), self._settings
         while missing := self._office.missing(there := self._connected().there()):
@@ -204,10 +211,11 @@ class _Watch:
             waited = time.monotonic() - began
             if waited > settings.deadline and self._begun() and self._office.enough(there):
                 settings.tell(f"Going on without {', '.join(missing)}.")
-                return
+                break
             if waited > settings.patience:
                 raise absent(missing)
             time.sleep(LOOK_SECONDS)
+        return there
 
     def _begun(self) -> bool:
         return (self._kit.run_folder / "roster.json").is_file()

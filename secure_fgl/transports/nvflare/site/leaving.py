@@ -12,10 +12,11 @@ import fcntl
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from protocols.errors import SecureFglError
 from secure_fgl import _floors
 from secure_fgl.errors import UsageError
 from secure_fgl.run.clock import clock
@@ -67,21 +68,58 @@ def stop(folder: str | Path, *, run: str | None = None, seconds: float) -> list[
         The names of the runs that were stopped.
 
     Raises:
-        UsageError: it is no party's folder, the party never joined that run, or a process does not
-            end in time; no answer of it leaves all the same.
-        and what `open_process` raises, where no process is at work and the head is still to be
-        signed.
+        UsageError: it is no party's folder, the party never joined that run, or a run could not be
+            stopped in order: its process does not end in time, or the disk takes neither a note nor
+            a head. No answer of it leaves all the same, and all other runs are stopped.
+        and what `open_process` raises, where no process is at work and the head of the only run is
+        still to be signed.
     """
     party = Path(folder)
     if not (party / "identity.json").is_file():
         raise UsageError(f"{party} is not a party's folder.", fix="name the folder of site new")
     places = [place_of(party, run)] if run is not None else [*places_of(party).values()]
-    for place in places:  # first, and everywhere: nothing is started any more
-        replace(place / _NOTE, f"{clock()}\n".encode())
+    failed: dict[str, SecureFglError] = {}
+
+    def each(act: Callable[[Path], object]) -> None:
+        """Do it to every run, whatever becomes of it at another one."""
+        for place in places:
+            try:
+                act(place)
+            except SecureFglError as error:
+                failed.setdefault(place.name, error)
+            except OSError as error:
+                failed.setdefault(place.name, _unwritten(place, error))
+
+    each(_mark)  # first, and everywhere: nothing is started any more
+    each(_tell)
     deadline = time.monotonic() + seconds
-    for place in places:
-        _ended(party, place, deadline)
+    each(lambda place: _ended(party, place, deadline))
+    if len(places) == 1 and failed:
+        raise failed[places[0].name]
+    if failed:
+        raise UsageError(
+            f"Not stopped in order: {', '.join(failed)}. All other runs were.",
+            why="; ".join(str(error) for error in failed.values()),
+            fix="mend that, and run site stop again",
+        )
     return [place.name for place in places]
+
+
+def _mark(place: Path) -> None:
+    """Write the operator's word; on a full disk an empty file, which says as much."""
+    try:
+        replace(place / _NOTE, f"{clock()}\n".encode())
+    except OSError:
+        os.close(os.open(place / _NOTE, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+
+
+def _unwritten(place: Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"The stop of {place.name} could not be written, or its ledger not signed "
+        f"({error.strerror}).",
+        why="the disk is full, or the folder is not writable; its process was told to end",
+        fix="make room, and run site stop again",
+    )
 
 
 def _ended(party: Path, place: Path, deadline: float) -> None:
@@ -99,7 +137,7 @@ def _ended(party: Path, place: Path, deadline: float) -> None:
     from secure_fgl.transports.nvflare.party_process import open_process
 
     if not was_stopped(place):  # a start --again that began meanwhile took it back
-        replace(place / _NOTE, f"{clock()}\n".encode())
+        _mark(place)
     of_run(party / SOCKET, place.name).unlink(missing_ok=True)  # of a killed one: it left, too
     begun = (place / "run" / "roster.json").is_file()
     if begun and not any((place / "run" / "heads").glob("*.checkpoint")):  # it was killed
