@@ -152,6 +152,7 @@ def _run(view: RunView) -> dict[str, bytes]:
         "baseline.json": view.baseline_text,
         "charter.json": view.charter_text,
         "metrics.jsonl": view.metrics_text,
+        "rehearsal.json": view.rehearsal_text,
         "result.json": view.result_text,
         "waivers.json": view.waivers_text,
     }

@@ -47,6 +47,7 @@ _KNOWN = {
     "baseline.json",
     "charter.json",
     "metrics.jsonl",
+    "rehearsal.json",
     "result.json",
     "waivers.json",
 }

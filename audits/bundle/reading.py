@@ -54,6 +54,7 @@ def view_of(
         attacks_text=files.get("attacks.json", b""),
         baseline_text=files.get("baseline.json", b""),
         waivers_text=files.get("waivers.json", b""),
+        rehearsal_text=files.get("rehearsal.json", b""),
         reports=_folder(files, "report", ""),
         held_heads=heads,
         expected_plan=expect_plan,

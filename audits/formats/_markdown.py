@@ -58,7 +58,42 @@ def attacks(report: Report) -> str:
     )
     if report.not_tested:
         parts.append(table(("payload", "what it is", "state", "why"), untested))
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *_rehearsed(report)])
+
+
+def _rehearsed(report: Report) -> list[str]:
+    """Return what a rehearsal says of what was not tested; nothing without one."""
+    found = report.rehearsed
+    if found is None:
+        return []
+    rows = (
+        (
+            plain(f"{row.id} {row.name}"),
+            plain(f"{row.payload} {row.what}"),
+            f"**{row.in_run.replace('_', ' ')}**",
+            f"REHEARSAL: {row.rehearsed.replace('_', ' ')}",
+            plain(row.metric),
+            row.prior,
+            row.left,
+            plain(row.reason),
+        )
+        for row in found.rows
+    )
+    header = (
+        "attack", "payload", "in this run", "rehearsed", "metric", "prior", "protected", "why"
+    )  # fmt: skip
+    facts = (*found.differs, *found.cannot)
+    return [
+        "### REHEARSAL",
+        plain(
+            "Another run of this plan, played before with everything captured. Its verdicts are "
+            f"no verdicts on this run. {found.here} clients were played on data that were there, "
+            f"{found.stand_ins} on data that were drawn."
+        ),
+        table(header, rows),
+        "\n".join(f"- {plain(fact)}" for fact in facts),
+        f"Plan `{code(found.plan_digest)}`, played as `{code(found.played_digest)}`.",
+    ]
 
 
 def _reading(report: Report) -> str:

@@ -6,7 +6,9 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from audits.elsewhere.rehearsal import Rehearsed, quoted, read_rehearsal
 from audits.evidence.charter_file import CharterFile
+from audits.attacks._shared.models import AttackRow
 from audits.evidence.cluster_sizes import cluster_sizes
 from audits.evidence.dropouts import dropouts
 from audits.evidence.mixtures import mixtures
@@ -72,9 +74,10 @@ def report_of(case: Case) -> Report:
     gone = Dropouts(vanished=(), lost=()) if side else dropouts(case)
     spent, tried = accounts(case), outcome(case, egress)
     smallest = smallest_opened(case.ledger_index)
+    rehearsed, refused = _rehearsed(case, tried.rows)
     cautions = limits(plan, case.policy, simulated=simulated, attacked=tried.tried.used, side=side)
     known = findings(plan, diff, egress, gone, spent, evidence, case.result, simulated=simulated)
-    found = _judged(case.view, ranked((*known, *_of_parts(case), *tried.findings)))
+    found = _judged(case.view, ranked((*known, *_of_parts(case), *refused, *tried.findings)))
     report = Report(
         subject=_subject(case),
         transport=case.roster_file.transport,
@@ -108,6 +111,7 @@ def report_of(case: Case) -> Report:
         attacks=tried.rows,
         not_tested=tried.not_tested,
         claims=tried.claims,
+        rehearsed=rehearsed,
         findings=found,
         obligations=obligations(diff, egress, spent, tried, found, evidence, cautions),
         results=_results(case.result),
@@ -133,6 +137,25 @@ def _named(case: Case, evidence: Verification) -> CharterFile | None:
     steps = {step.name: step.status for step in evidence.steps}
     held = steps["approvals"] is Status.OK and bool(case.view.charter_text)
     return case.charter if held else None
+
+
+def _rehearsed(
+    case: Case, rows: tuple[AttackRow, ...]
+) -> tuple[Rehearsed | None, tuple[Finding, ...]]:
+    """Return what is quoted of a rehearsal; of one that cannot be read a finding and no row."""
+    if not case.view.rehearsal_text:
+        return None, ()
+    try:
+        found = read_rehearsal(case.view.rehearsal_text, case.plan_digest)
+    except EvidenceError as error:
+        refused = made(
+            "REHEARSAL_REFUSED",
+            "medium",
+            f"rehearsal.json was not used: {error.what}. Nothing is quoted from it.",
+            "Give the rehearsal again: secure-fgl audit report RUN --rehearsal FILE.",
+        )
+        return None, (refused,)
+    return quoted(found, rows), ()
 
 
 def _baseline_refused(view: RunView) -> Iterator[Finding]:

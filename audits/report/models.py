@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 from pydantic import Field as Setting
 
 from audits.attacks._shared.models import AttackRow, Claim, NotTested
+from audits.elsewhere.rehearsal import Rehearsed
 from audits.report.sections import (
     Changes,
     Clusters,
@@ -29,7 +30,7 @@ from protocols.plan.plan import FieldPlan
 from protocols.shown import Shown
 from protocols.strict import Strict
 
-REPORT_VERSION: Literal[6] = 6
+REPORT_VERSION: Literal[7] = 7
 Severity = Literal["critical", "high", "medium", "low", "info"]
 State = Literal["OK", "ATTENTION", "FAIL", "NOT TESTED"]
 
@@ -314,7 +315,7 @@ class Report(Shown):
     facts: ClassVar = ("subject.algorithm", "subject.policy", "subject.run", "integrity.verdict")
     listed: ClassVar = ("verdict_strip", "question", "state", "answer")
 
-    schema_version: Literal[6] = REPORT_VERSION
+    schema_version: Literal[7] = REPORT_VERSION
     tool: Tool = Setting(default_factory=Tool)
     subject: Subject
     transport: str
@@ -340,6 +341,7 @@ class Report(Shown):
     claims: tuple[Claim, ...]
     findings: tuple[Finding, ...]
     changes: Changes | None = None
+    rehearsed: Rehearsed | None = None
     obligations: tuple[Obligation, ...]
     results: tuple[Fact, ...]
     method: Method

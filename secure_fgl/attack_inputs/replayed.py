@@ -96,7 +96,7 @@ class ReplayedRun:
 
     @classmethod
     def of(
-        cls, run: Run, case: Case, data: Path | None, plugins: Sequence[Given] = ()
+        cls, run: Run, case: Case, data: Path | None, plugins: Sequence[Given], stand_ins: bool
     ) -> ReplayedRun:
         """Build and load what the run was made of; raises UsageError, NeedsPlugin among them."""
         config, named = config_of(case, data), tuple(plugins_of(case, plugins))
@@ -110,7 +110,7 @@ class ReplayedRun:
             )
         try:
             with nothing_fetched():
-                prepared.load()
+                prepared.load(stand_ins=stand_ins)
         except SecureFglError as error:
             if data is not None:
                 raise

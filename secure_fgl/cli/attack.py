@@ -96,7 +96,7 @@ def attack(  # noqa: PLR0913, PLR0917 - switches of a command line, all by name
         print_json(found.text())
     else:
         looked = found_material.compared is not None and found_material.compared.matrices
-        _print(found, report.not_tested, "" if looked else found_material.missing)
+        print_found(found, report.not_tested, "" if looked else found_material.missing)
         say(f"Report: {run / 'report' / 'report.html'}", stderr=False)
     codes = codes_of(report, fail_on, strict=strict)
     tell_codes(codes)
@@ -129,7 +129,8 @@ def _seconds(text: str) -> float | None:
     return float(found[1]) * _UNITS[found[2]]
 
 
-def _print(found: AttackReport, untested: Iterable[NotTested], missing: str) -> None:
+def print_found(found: AttackReport, untested: Iterable[NotTested], missing: str) -> None:
+    """Print what attacks found, what was not tested, and why nothing captured was looked at."""
     from audits.report.attack_words import verdict as shown
     from secure_fgl.cli._shared.output import WORDS, cell, console, grid, say
 

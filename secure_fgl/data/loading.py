@@ -17,10 +17,11 @@ from secure_fgl.data.about import about
 from secure_fgl.data.features import scaled, scaled_part
 from secure_fgl.data.kinds import masks_of, site_data
 from secure_fgl.data.sources._shared.refusing import nothing_unpickled
+from secure_fgl.data.stand_ins import stand_in
 from secure_fgl.errors import UsageError, next_step, usage
 from secure_fgl.run.naming import learning_seed
 
-__all__ = ["Loaded", "load"]
+__all__ = ["Loaded", "here_of", "load"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ def load(
     given: Dataset | None = None,
     only: Sequence[str] | None = None,
     agreed: str | None = None,
+    stand_ins: bool = False,
 ) -> Loaded:
     """Return the clients' sites, in the order of the plan or of `only`.
 
@@ -49,6 +51,7 @@ def load(
         given: the data set, if it is in memory already.
         only: whose sites. Of own data nobody else's folder is opened then, nor looked for.
         agreed: of own data the plan's digest of ``spec.yaml``, which is read once more here.
+        stand_ins: of own data, draw the clients whose folders are not here; for rehearsals.
 
     Raises:
         UsageError: the data folder or file is missing or damaged, an extra is not installed, or a
@@ -59,7 +62,8 @@ def load(
     try:
         with nothing_unpickled():
             if name == OWN and given is None:
-                parts, names = _own(config, only, agreed)
+                read = _with_stand_ins if stand_ins else _own
+                parts, names = read(config, only, agreed)
                 whole = None
             else:
                 shared, whole = _shared(config, task, given)
@@ -123,6 +127,52 @@ def _own(
     clients = named if named is not None else shared.called
     names = [{"site": folder, "spec": told} for folder in folders]
     return dict(zip(clients, found, strict=True)), dict(zip(clients, names, strict=True))
+
+
+def _with_stand_ins(
+    config: Config, only: Sequence[str] | None, agreed: str | None
+) -> tuple[dict[str, Part], dict[str, Names]]:
+    """Read the folders that are here, and draw the other clients from the first of them."""
+    here = here_of(config)
+    found, told = _own(_only(config, here), None, agreed)
+    clients = config.data.partition.called
+    if not config.data.partition.names:  # clients are numbered: the first ones are here
+        called = dict(zip(clients, found, strict=False))
+        found = {client: found[folder] for client, folder in called.items()}
+        told = {client: told[folder] for client, folder in called.items()}
+    first = next(iter(found))
+    for client in clients:
+        if client not in found:
+            rng = np.random.default_rng(learning_seed(config.seed, "stand-in", client))
+            found[client], told[client] = stand_in(found[first], rng), told[first]
+    return {c: found[c] for c in clients}, {c: told[c] for c in clients}
+
+
+def here_of(config: Config) -> tuple[str, ...]:
+    """Return the sites' folders that are here, of own data; no file in them is opened.
+
+    Raises:
+        UsageError: there is none, or there are more than clients.
+    """
+    from secure_fgl.data.own import site_names
+
+    root, shared = own_root(config.data.root), config.data.partition
+    names = site_names(root)
+    here = tuple(n for n in shared.called if n in names) if shared.names else names
+    if not here or len(here) > shared.clients:
+        raise UsageError(
+            f"{root} holds {len(here)} folders of the plan's {shared.clients} clients.",
+            why="a rehearsal is played on the folder of one site at least",
+            fix="give the folder in which spec.yaml and this site's own folder lie with --data",
+        )
+    return here
+
+
+def _only(config: Config, names: Sequence[str]) -> Config:
+    """Return the configuration of these clients alone, to read their folders by."""
+    shared = config.data.partition.model_copy(update={"names": tuple(names), "clients": len(names)})
+    data = config.data.model_copy(update={"partition": shared})
+    return config.model_copy(update={"data": data})
 
 
 def _sites(

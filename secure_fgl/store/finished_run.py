@@ -125,6 +125,7 @@ class Run(Results):
             attacks_text=read("attacks.json"),
             baseline_text=read("baseline.json"),
             waivers_text=read("waivers.json"),
+            rehearsal_text=read("rehearsal.json"),
             reports=all_of("report"),
             strays=tuple(folder for folder, end in ENDINGS.items() if self._strays(folder, end)),
             budgets=all_of("budgets", ".checkpoint"),
