@@ -77,7 +77,7 @@ class Beside(Strict):
 
     Attributes:
         id, name, payload, what: which question.
-        in_run: ``NOT_TESTED``, or ``not run`` where no attack was run on the run at all.
+        in_run: NOT_TESTED: where the run has a verdict of its own, nothing is quoted.
         rehearsed: the rehearsal's verdict.
         metric, prior, left: its figures as text; empty where nothing was measured.
         reason: of the rehearsal's verdict.
@@ -87,7 +87,7 @@ class Beside(Strict):
     name: str
     payload: str
     what: str
-    in_run: str
+    in_run: Literal["NOT_TESTED"] = "NOT_TESTED"
     rehearsed: str
     metric: str
     prior: str
@@ -154,9 +154,8 @@ def quoted(found: Rehearsal, rows: Sequence[AttackRow]) -> Rehearsed:
         rows: of the run's own attacks; none, if no attack was run.
     """
     asked = {(row.id, row.payload, row.what) for row in rows if row.verdict not in _SILENT}
-    word = "NOT_TESTED" if rows else "not run"
     beside = tuple(
-        _beside(row, word, foreign=found.attacks.code_digest != code_digest())
+        _beside(row, foreign=found.attacks.code_digest != code_digest())
         for row in found.attacks.rows
         if row.verdict != "NOT_APPLICABLE" and (row.id, row.payload, row.what) not in asked
     )
@@ -171,7 +170,7 @@ def quoted(found: Rehearsal, rows: Sequence[AttackRow]) -> Rehearsed:
     )
 
 
-def _beside(row: AttackRow, word: str, *, foreign: bool) -> Beside:
+def _beside(row: AttackRow, *, foreign: bool) -> Beside:
     uncounted = foreign and row.verdict == "PASS"
     seen, prior = row.protected, row.prior
     return Beside(
@@ -179,7 +178,6 @@ def _beside(row: AttackRow, word: str, *, foreign: bool) -> Beside:
         name=row.name,
         payload=row.payload,
         what=row.what,
-        in_run=word,
         rehearsed="INCONCLUSIVE" if uncounted else row.verdict,
         metric=row.metric if seen is not None else "",
         prior=prior.value if prior is not None else "",

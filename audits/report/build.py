@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from audits.attacks._shared.models import AttackRow
 from audits.elsewhere.rehearsal import Rehearsed, quoted, read_rehearsal
 from audits.evidence.charter_file import CharterFile
-from audits.attacks._shared.models import AttackRow
 from audits.evidence.cluster_sizes import cluster_sizes
 from audits.evidence.dropouts import dropouts
 from audits.evidence.mixtures import mixtures

@@ -95,9 +95,7 @@ def rehearse(
         run = Run(prepared.train(RunFolder(place / "run"), progress).path)
         tell("The attacks run on what was captured.")
         root = Path(config.data.root) if config.data.root is not None else None
-        found = material(
-            run, profile=profile, data=root, plugins=given, stand_ins=bool(stand_ins)
-        )
+        found = material(run, profile=profile, data=root, plugins=given, stand_ins=bool(stand_ins))
         report = attack(found, profile=profile)
     return Rehearsal(
         plan_digest=plan.digest,
