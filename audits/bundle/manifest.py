@@ -52,7 +52,7 @@ _KNOWN = {
     "waivers.json",
 }
 _FOLDERS = re.compile(
-    r"ledger/[^/]+\.jsonl|heads/[^/]+\.checkpoint|report/[^/]+\.(html|json|md|csv)|"
+    r"ledger/[^/]+\.jsonl|heads/[^/]+\.checkpoint|attacks/[^/]+\.json|report/[^/]+\.(html|json|md|csv)|"
     r"attestations/[^/]+\.dsse\.json"
 )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from audits.attacks._shared.models import AttackRow
 from audits.elsewhere.rehearsal import Rehearsed, quoted, read_rehearsal
+from audits.elsewhere.sites import AtSites, SiteFigures, joined, read_figures
 from audits.evidence.charter_file import CharterFile
 from audits.evidence.cluster_sizes import cluster_sizes
 from audits.evidence.dropouts import dropouts
@@ -22,7 +23,7 @@ from audits.findings.rules import findings, made, ranked
 from audits.findings.snapshot import read_snapshot
 from audits.findings.waivers import waived
 from audits.findings.weights import flattened, ranks
-from audits.report.attack_rows import outcome
+from audits.report.attack_rows import outcome, succeeded
 from audits.report.budget import accounts
 from audits.report.budget_timeline import spending
 from audits.report.inventory import inventory, parties, plan_diff, roll_up
@@ -75,9 +76,10 @@ def report_of(case: Case) -> Report:
     spent, tried = accounts(case), outcome(case, egress)
     smallest = smallest_opened(case.ledger_index)
     rehearsed, refused = _rehearsed(case, tried.rows)
+    at_sites, told = _at_sites(case)
     cautions = limits(plan, case.policy, simulated=simulated, attacked=tried.tried.used, side=side)
     known = findings(plan, diff, egress, gone, spent, evidence, case.result, simulated=simulated)
-    found = _judged(case.view, ranked((*known, *_of_parts(case), *refused, *tried.findings)))
+    found = _judged(case.view, ranked((*known, *_of_parts(case), *refused, *told, *tried.findings)))
     report = Report(
         subject=_subject(case),
         transport=case.roster_file.transport,
@@ -112,6 +114,7 @@ def report_of(case: Case) -> Report:
         not_tested=tried.not_tested,
         claims=tried.claims,
         rehearsed=rehearsed,
+        at_sites=at_sites,
         findings=found,
         obligations=obligations(diff, egress, spent, tried, found, evidence, cautions),
         results=_results(case.result),
@@ -156,6 +159,28 @@ def _rehearsed(
         )
         return None, (refused,)
     return quoted(found, rows), ()
+
+
+def _at_sites(case: Case) -> tuple[AtSites | None, list[Finding]]:
+    """Return what sites' own figures come to, and findings; None where no site handed any on."""
+    kept, found = dict[str, SiteFigures](), list[Finding]()
+    for party, data in sorted(case.view.figures.items()):
+        try:
+            kept[party] = read_figures(data, case, party)
+        except EvidenceError as error:
+            found.append(
+                made(
+                    "FIGURES_REFUSED",
+                    "high",
+                    f"{error.what[:400]}. Nothing of them is counted.",
+                    "Ask that site for another hand-over, and find out where the file came from.",
+                    item=party[:60],
+                )
+            )
+    if not case.view.figures:
+        return None, []
+    told = joined(kept, case.plan.clients)
+    return told, [*found, *succeeded(told.rows, "at sites: ")]
 
 
 def _baseline_refused(view: RunView) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from pydantic import Field as Setting
 
 from audits.attacks._shared.models import AttackRow, Claim, NotTested
 from audits.elsewhere.rehearsal import Rehearsed
+from audits.elsewhere.sites import AtSites
 from audits.report.sections import (
     Changes,
     Clusters,
@@ -184,12 +185,10 @@ class Dropouts(Strict):
 
 
 class RoleView(Strict):
-    """What one role, or some together, could see.
+    """What one role, or some together, could see, in words.
 
     Attributes:
-        viewer: a role, or who colludes.
         received: envelopes that were addressed to it; None for collusions and the network.
-        sees: in words.
     """
 
     viewer: str
@@ -342,6 +341,7 @@ class Report(Shown):
     findings: tuple[Finding, ...]
     changes: Changes | None = None
     rehearsed: Rehearsed | None = None
+    at_sites: AtSites | None = None
     obligations: tuple[Obligation, ...]
     results: tuple[Fact, ...]
     method: Method

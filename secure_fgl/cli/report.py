@@ -28,6 +28,18 @@ WaiversOption = Annotated[
         help="YAML or JSON: a list of {fingerprint or rule, owner, reason, until: YYYY-MM-DD}.",
     ),
 ]
+RehearsalOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="What audit rehearse wrote, of this run's plan.")
+]
+NoRehearsalOption = Annotated[
+    bool, typer.Option("--no-rehearsal", help="Forget the rehearsal that the run keeps.")
+]
+NoBaselineOption = Annotated[
+    bool, typer.Option("--no-baseline", help="Forget the baseline that the run keeps.")
+]
+NoWaiversOption = Annotated[
+    bool, typer.Option("--no-waivers", help="Forget the waivers that the run keeps.")
+]
 FailOnOption = Annotated[
     FailOn, typer.Option(help="Exit 3 from this severity on. Hides none of 5, 6 and 7.")
 ]
@@ -44,20 +56,11 @@ def report(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
         Path | None, typer.Option(help="Folder of the files; by default RUN/report.")
     ] = None,
     baseline: BaselineOption = None,
-    no_baseline: Annotated[
-        bool, typer.Option("--no-baseline", help="Forget the baseline that the run keeps.")
-    ] = False,
+    no_baseline: NoBaselineOption = False,
     waivers: WaiversOption = None,
-    no_waivers: Annotated[
-        bool, typer.Option("--no-waivers", help="Forget the waivers that the run keeps.")
-    ] = False,
-    rehearsal: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="What audit rehearse wrote, of this run's plan."),
-    ] = None,
-    no_rehearsal: Annotated[
-        bool, typer.Option("--no-rehearsal", help="Forget the rehearsal that the run keeps.")
-    ] = False,
+    no_waivers: NoWaiversOption = False,
+    rehearsal: RehearsalOption = None,
+    no_rehearsal: NoRehearsalOption = False,
     fail_on: FailOnOption = FailOn.high,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 4 where an attack was inconclusive or not run.")
@@ -119,12 +122,7 @@ def report(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
     made, paths = _write(finished, view, formats, out, moved=moved)
     if _STATED in asked:
         paths += finished.write_report(statements(view, made, signer), out)
-    given = {
-        keeping.BASELINE: baseline is not None,
-        keeping.WAIVERS: waivers is not None,
-        keeping.REHEARSAL: rehearsal is not None,
-    }
-    keeping.tell_kept(made, view, given=given)
+    keeping.tell_kept(made, view, given=(baseline, waivers, rehearsal))
     codes = _codes(made, fail_on, strict=strict)
     _print(made, paths, codes, fail_on, as_json=as_json)
     _tell(made, codes, fail_on, strict=strict)

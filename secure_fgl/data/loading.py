@@ -51,7 +51,8 @@ def load(
         given: the data set, if it is in memory already.
         only: whose sites. Of own data nobody else's folder is opened then, nor looked for.
         agreed: of own data the plan's digest of ``spec.yaml``, which is read once more here.
-        stand_ins: of own data, draw the clients whose folders are not here; for rehearsals.
+        stand_ins: return the sites of all clients: what is not of `only`, or of own data has no
+            folder here, is drawn (`secure_fgl.data.stand_ins`). For audits; no run has any.
 
     Raises:
         UsageError: the data folder or file is missing or damaged, an extra is not installed, or a
@@ -62,13 +63,16 @@ def load(
     try:
         with nothing_unpickled():
             if name == OWN and given is None:
-                read = _with_stand_ins if stand_ins else _own
+                read = _those_here if stand_ins and only is None else _own
                 parts, names = read(config, only, agreed)
                 whole = None
             else:
                 shared, whole = _shared(config, task, given)
                 parts = dict(zip(called, shared, strict=True))
                 names = {client: {} for client in parts}
+            if stand_ins:
+                parts, names = _completed(config, parts, names, only)
+                whole, only = None, None
         wanted = called if only is None else only
         return Loaded(_sites({n: parts[n] for n in wanted}, names, task, config), whole)
     except OSError as error:
@@ -129,23 +133,32 @@ def _own(
     return dict(zip(clients, found, strict=True)), dict(zip(clients, names, strict=True))
 
 
-def _with_stand_ins(
+def _those_here(
     config: Config, only: Sequence[str] | None, agreed: str | None
 ) -> tuple[dict[str, Part], dict[str, Names]]:
-    """Read the folders that are here, and draw the other clients from the first of them."""
+    """Read the folders that are here, for the clients of these names or for the first ones."""
     here = here_of(config)
-    found, told = _own(_only(config, here), None, agreed)
-    clients = config.data.partition.called
-    if not config.data.partition.names:  # clients are numbered: the first ones are here
-        called = dict(zip(clients, found, strict=False))
-        found = {client: found[folder] for client, folder in called.items()}
-        told = {client: told[folder] for client, folder in called.items()}
-    first = next(iter(found))
-    for client in clients:
+    found, told = _own(_only(config, here), only, agreed)
+    if config.data.partition.names:
+        return found, told
+    called = dict(zip(config.data.partition.called, here, strict=False))
+    return {c: found[f] for c, f in called.items()}, {c: told[f] for c, f in called.items()}
+
+
+def _completed(
+    config: Config,
+    parts: Mapping[str, Part],
+    names: Mapping[str, Names],
+    only: Sequence[str] | None,
+) -> tuple[dict[str, Part], dict[str, Names]]:
+    """Return the parts of all clients: those that are here, the others drawn from the first."""
+    here = [client for client in parts if only is None or client in only]
+    found, told = {c: parts[c] for c in here}, {c: names[c] for c in here}
+    for client in config.data.partition.called:
         if client not in found:
             rng = np.random.default_rng(learning_seed(config.seed, "stand-in", client))
-            found[client], told[client] = stand_in(found[first], rng), told[first]
-    return {c: found[c] for c in clients}, {c: told[c] for c in clients}
+            found[client], told[client] = stand_in(parts[here[0]], rng), names[here[0]]
+    return found, told
 
 
 def here_of(config: Config) -> tuple[str, ...]:

@@ -20,8 +20,8 @@ __all__ = ["Deleted", "delete"]
 _OURS = {
     "config.yaml", "policy.json", "plan.json", "roster.json", "result.json", "metrics.jsonl",
     "attacks.json", "baseline.json", "waivers.json", "rehearsal.json", "bundle.zip",
-    "approvals.json", "charter.json", "checkpoints.json", "ledger", "heads", "checkpoints",
-    "private", "captured", "models", "forgotten", "report", "profile", "budgets",
+    "approvals.json", "charter.json", "checkpoints.json", "attacks", "ledger", "heads",
+    "checkpoints", "private", "captured", "models", "forgotten", "report", "profile", "budgets",
 }  # fmt: skip
 """What a run folder holds; see `secure_fgl.store.run_folder`."""
 _KEYS = {"state": "", "captures": "captures", "models": "models"}

@@ -7,7 +7,7 @@ judged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -158,16 +158,23 @@ def judge_again(run: Run) -> None:
         run.report(FORMATS)
 
 
-def tell_kept(report: Report, view: RunView, *, given: Mapping[str, bool]) -> None:
-    """Say on stderr what is in force although nobody gave it, and which waivers are not."""
+def tell_kept(report: Report, view: RunView, *, given: tuple[Path | None, ...]) -> None:
+    """Say on stderr what is in force although nobody gave it, and which waivers are not.
+
+    Args:
+        report: as it was made.
+        view: what the run keeps now.
+        given: baseline, waivers and rehearsal, where the command was given them.
+    """
     from secure_fgl.cli._shared.output import say
 
-    if view.baseline_text and not given[BASELINE]:
+    baseline, waivers, rehearsal = given
+    if view.baseline_text and baseline is None:
         run = report.changes.baseline_run if report.changes else "unreadable"
         say(f"Baseline: {BASELINE} of an earlier report stays in force (run {run}; --no-baseline).")
-    if view.waivers_text and not given[WAIVERS]:
+    if view.waivers_text and waivers is None:
         say(f"Waivers: {WAIVERS} of an earlier report stays in force (--no-waivers).")
-    if view.rehearsal_text and not given[REHEARSAL]:
+    if view.rehearsal_text and rehearsal is None:
         say(f"Rehearsal: {REHEARSAL} that was given earlier is still quoted (--no-rehearsal).")
     for finding in report.findings:
         if finding.waiver is not None:
