@@ -135,6 +135,11 @@ def test_a_site_looks_at_its_own_data_and_captures_alone(
     for one in own:
         mean = {o.client: o for o in material.exposures if o.round == one.round}
         assert one.seen is not None and one.cohort == 5 and len(mean) == 5
+    # Client-1 is drawn here: its own records are other ones, and are at its own site alone.
+    there = {one.client: one for one in material_of_site(Run(played.at(FIRST))).exposures}
+    drawn = next(one for one in material.exposures if one.client == FIRST)
+    real = {row.tobytes() for row in there[FIRST].truth.members}  # type: ignore[union-attr]
+    assert real and not real & {row.tobytes() for row in drawn.truth.members}  # type: ignore[union-attr]
 
 
 def test_the_total_follows_from_the_models_that_a_client_was_given(played: Played) -> None:
@@ -237,13 +242,16 @@ def test_figures_of_another_run_ledger_or_hand_are_refused(
         (changed(run="ab" * 16).signed_by(key), "another run or plan"),
         (changed(plan_digest="ab" * 32).signed_by(key), "another run or plan"),
         (changed(heads_digest="ab" * 32).signed_by(key), "another head"),
-        (changed(rows=(row.model_copy(update={"verdict": "PASS"}),)).signed_by(key), "figures"),
+        (
+            changed(rows=(row.model_copy(update={"verdict": "PASS"}),)).signed_by(key),
+            "not what its",
+        ),
         (good.model_copy(update={"party": SECOND}).signed_by(key), "of nobody"),
     ):
         with pytest.raises(EvidenceError, match=why):
             read_figures(wrong.text(), case, FIRST)
     with pytest.raises(OtherVersion):
-        text = good.signed_by(key).text().replace(b'"version":1}', b'"version":2}')
+        text = good.signed_by(key).text().replace(b'"version":1,', b'"version":2,')
         read_figures(text, case, FIRST)
     # What lies in a gathered run is read again: a finding, and nothing of it is counted.
     (run / "attacks" / f"{FIRST}.json").write_bytes(changed(run="ab" * 16).signed_by(key).text())
