@@ -17,6 +17,8 @@ anything else; it lies under the signature, chain or lock of what it numbers, wh
     forgotten      ``version`` of each line; under its signature
     model file     ``version`` of the description in it
     release waiver ``version`` of the JSON object; under its signature
+    rehearsal      ``version`` of the JSON object
+    site figures   ``version`` of the JSON object; under its signature
     report, attacks, waivers, baseline     ``schema_version`` or ``version`` of the JSON object
     budget         ``version`` of the first line; in every head after it
 
@@ -48,8 +50,10 @@ __all__ = [
     "LEDGER",
     "MODEL_FILE",
     "PLAN",
+    "REHEARSAL",
     "RELEASE_WAIVER",
     "REPORT",
+    "SITE_FIGURES",
     "STATE",
     "WAIVERS",
     "Format",
@@ -128,15 +132,17 @@ CLIENT_MODEL = Format(
     "client model", 1, "take the model out with the program that made the run", mark=b"SFGM"
 )
 MODEL_FILE = Format("model file", 1, "write it again with this program, or open it with that one")
-REPORT = Format("report", 6, "make the report again with this program", oldest=1)
+REPORT = Format("report", 7, "make the report again with this program", oldest=1)
 ATTACKS = Format("list of attacks", 1, "run secure-fgl audit attack on the run again")
 WAIVERS = Format("list of waivers", 1, "give the waivers to audit report again")
 BASELINE = Format("baseline", 1, "give the baseline to audit report again")
-HAND_OVER = Format("hand-over", 2, "gather it with the program that made it, or ask for another")
+HAND_OVER = Format("hand-over", 3, "gather it with the program that made it, or ask for another")
 IDENTITY = Format(
     "locked identity", 1, "open it with the program that made it, or make new keys with site new"
 )
 RELEASE_WAIVER = Format("waiver of a release", 1, "sign it again with this program")
+REHEARSAL = Format("rehearsal", 1, "rehearse the plan again with this program")
+SITE_FIGURES = Format("list of a site's figures", 1, "ask the site for another hand-over")
 FORGOTTEN = Format("note of what was destroyed", 2, _AUDIT)
 BUDGET = Format("budget", 1, "use the program that wrote it; removing it forgets what was spent")
 FORMATS = (
@@ -157,4 +163,6 @@ FORMATS = (
     IDENTITY,
     FORGOTTEN,
     RELEASE_WAIVER,
+    REHEARSAL,
+    SITE_FIGURES,
 )

@@ -86,6 +86,12 @@ __all__ = [
 
 _LOOKED = ("PASS", "FAIL", "INCONCLUSIVE", "INVALID")
 _UNASKED = "it was not asked for"
+_AT_ONE_SITE = {"A04", "A05", "A10", "A12"}
+"""Attacks that one site can make of its own side: the others compare what clients say, or need the
+ledgers of all parties."""
+_SIDES = (
+    "the sides of all {} clients and of the aggregator are needed, and here is one client's alone"
+)
 _LATE = "the time budget was used up before this attack began"
 
 
@@ -116,13 +122,19 @@ def chosen(ids: Sequence[str]) -> tuple[Attack, ...]:
     return tuple(a for a in attacks() if not wanted or a.id in wanted)
 
 
-def heads_digest(ledger_index: LedgerIndex) -> str:
+def heads_digest(ledger_index: LedgerIndex, party: str = "") -> str:
     """Return SHA-256 (hex) over the head of every ledger that can be read: what seeds the chance.
 
     Over the canonical JSON of [[party, entries, Merkle root in hex], ...], sorted by party.
+
+    Args:
+        ledger_index: of the run.
+        party: whose ledger alone counts, as at that party; empty: all.
     """
     heads = [
-        [p, len(leaves), root(leaves).hex()] for p, leaves in sorted(ledger_index.leaves.items())
+        [p, len(leaves), root(leaves).hex()]
+        for p, leaves in sorted(ledger_index.leaves.items())
+        if party in ("", p)
     ]
     return hashlib.sha256(b"secure-fgl/heads\0" + canonical(heads)).hexdigest()
 
@@ -173,17 +185,20 @@ def attack(
     until = None if time_budget is None else clock() + time_budget
     if until is not None:
         material = replace(material, late=lambda: clock() >= until)
+    there = set(payloads.sent(case.plan, case.policy))
     rows: list[AttackRow] = []
     claims: list[Claim] = []
     before = earlier if earlier is not None and _same(earlier, case, heads) else None
     for one in attacks():
-        row = AttackRows(one, material, profile, seed_of(heads, one.id))
+        row = AttackRows(one, profile, seed_of(heads, one.id))
         if one not in wanted:
             found, held = row.cut(_UNASKED)
+        elif material.units and one.id not in _AT_ONE_SITE and set(one.payloads) & there:
+            found, held = row.cut(_SIDES.format(len(case.plan.clients)))
         elif until is not None and clock() >= until:
             found, held = row.cut(_LATE)
         else:
-            found, held = row.made()
+            found, held = row.made(material)
         kept = [old for old in before.rows if old.id == one.id] if before is not None else []
         if before is not None and _silent(found) and not _silent(kept):
             found, held = kept, before.claims if _claims(kept) else ()

@@ -7,6 +7,7 @@
     ledger/<party>.jsonl  heads/<party>.checkpoint                    its own record, receipts in it
     budgets/<party>[.<unit>].checkpoint                               a client's budgets, cosigned
     forgotten/<party>.jsonl                                           its notes of what it destroyed
+    attacks/<party>.json             a client's figures of attacks on its own side, signed by it
     result.json  metrics.jsonl  checkpoints.json                      the aggregator's alone
 
 Nothing else goes in: no key, no kept state, no captured payload, no model but its digest, and no
@@ -25,8 +26,10 @@ from typing import get_args
 from audits.bundle.archive import pack, unpack
 from audits.bundle.making import portable
 from audits.bundle.reading import digests_text
+from audits.elsewhere.sites import read_figures
 from audits.evidence.roster_file import RosterFile, read_roster
 from audits.evidence.run_files import RunView, check_version, fail
+from audits.evidence.steps import Case
 from crypto.errors import CryptoError
 from crypto.signing.canonical import canonical, parse
 from protocols.errors import EvidenceError, OtherVersion
@@ -74,10 +77,12 @@ class Gathered:
     missing: tuple[str, ...]
 
 
-def hand_over(view: RunView) -> bytes:
+def hand_over(view: RunView, figures: bytes = b"") -> bytes:
     """Return one party's side as a file; the same side always gives the same bytes.
 
     Args:
+        figures: of attacks on this side, signed (`audits.elsewhere.sites`); empty: none are handed
+            on.
         view: with `side`; its configuration is the one that was agreed on, which names no path.
 
     Raises:
@@ -96,6 +101,8 @@ def hand_over(view: RunView) -> bytes:
         files[f"heads/{party}.checkpoint"] = note.encode()
     if said := bare.forgotten.get(party):
         files[f"forgotten/{party}.jsonl"] = said
+    if figures:
+        files[_figures(party)] = figures
     notes = {name for name in _notes(party) if name in bare.budgets}
     files |= {f"budgets/{name}.checkpoint": bare.budgets[name] for name in notes}
     if roster.roster.party(party).role is Role.AGGREGATOR:
@@ -155,11 +162,16 @@ def _of_its_party(
     more = {head, f"forgotten/{party}.jsonl"} | (
         set(_RESULT) if roles[party] == Role.AGGREGATOR else set()
     )
+    more |= {_figures(str(party))} if roles[party] == Role.CLIENT else set()
     more |= {f"budgets/{name}.checkpoint" for name in _notes(party) if roles[party] == Role.CLIENT}
     if not {*DOCUMENTS, ledger} <= set(files):
         fail(STEP, "a document of the run, or the party's ledger, is missing")
     if strays := set(files) - {*DOCUMENTS, ledger, *more}:
         fail(STEP, f"it holds {len(strays)} files that are not its party's to hand over")
+
+
+def _figures(party: str) -> str:
+    return f"attacks/{party}.json"
 
 
 def _notes(party: str) -> tuple[str, ...]:
@@ -196,10 +208,26 @@ def gather(given: Sequence[tuple[str, bytes]]) -> Gathered:
         if set(side.files) & set(files) - set(DOCUMENTS):  # names with dots may meet in budgets/
             fail(STEP, f"{name} holds a file that another one holds, too")
         files |= side.files
+    _check_figures(files, set(sides))
     parties = {str(entry["name"]) for entry in read_roster(files["roster.json"]).roster.document()}
     run = next(side.run for _, side in sides.values())
     missing = tuple(sorted(parties - set(sides)))
     return Gathered(run, files, tuple(sorted(sides)), missing)
+
+
+def _check_figures(files: Mapping[str, bytes], parties: set[str]) -> None:
+    """Refuse figures that are not the site's own, of this run and of its ledger as it is here."""
+    for party in sorted(parties):
+        if data := files.get(_figures(party)):
+            case = Case(
+                RunView(
+                    plan_text=files["plan.json"],
+                    policy_text=files["policy.json"],
+                    roster_text=files["roster.json"],
+                    ledgers={party: files[f"ledger/{party}.jsonl"]},
+                )
+            )
+            read_figures(data, case, party)
 
 
 def _same_documents(one: tuple[str, Side], other: tuple[str, Side]) -> None:
@@ -214,15 +242,21 @@ def _one_story(one: tuple[str, Side], other: tuple[str, Side]) -> tuple[str, Sid
     A party may hand over once more after it came back: its ledger then goes on from where it was.
     """
     party, ledger = one[1].party, f"ledger/{one[1].party}.jsonl"
-    note = f"forgotten/{party}.jsonl"
+    note, told = f"forgotten/{party}.jsonl", _figures(one[1].party)
 
-    def size(found: tuple[str, Side]) -> tuple[int, int]:
-        return len(found[1].files[ledger]), len(found[1].files.get(note, b""))
+    def size(found: tuple[str, Side]) -> tuple[int, int, int]:
+        files = found[1].files
+        return len(files[ledger]), len(files.get(note, b"")), int(told in files)
 
     early, late = sorted((one, other), key=size)
     noted = [found.files.get(note, b"") for _, found in (early, late)]
-    bare = [{k: v for k, v in found.files.items() if k != note} for _, found in (early, late)]
-    if bare[0] == bare[1] and noted[1].startswith(noted[0]):
+    asked = [found.files.get(told, b"") for _, found in (early, late)]
+    bare = [
+        {k: v for k, v in found.files.items() if k not in (note, told)}
+        for _, found in (early, late)
+    ]
+    agree = not asked[0] or hmac.compare_digest(*asked)  # figures come later, and do not change
+    if agree and bare[0] == bare[1] and noted[1].startswith(noted[0]):
         return late
     grows = late[1].files[ledger].startswith(early[1].files[ledger])
     ended = set(early[1].files) - {*DOCUMENTS, ledger}  # a head, a result: all there was

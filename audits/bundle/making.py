@@ -152,6 +152,7 @@ def _run(view: RunView) -> dict[str, bytes]:
         "baseline.json": view.baseline_text,
         "charter.json": view.charter_text,
         "metrics.jsonl": view.metrics_text,
+        "rehearsal.json": view.rehearsal_text,
         "result.json": view.result_text,
         "waivers.json": view.waivers_text,
     }
@@ -162,6 +163,7 @@ def _run(view: RunView) -> dict[str, bytes]:
         "roster.json": view.roster_text,
         **{name: data for name, data in documents.items() if data},
         **{f"ledger/{party}.jsonl": data for party, data in view.ledgers.items()},
+        **{f"attacks/{party}.json": data for party, data in view.figures.items()},
         **{f"heads/{party}.checkpoint": n.encode() for party, n in view.checkpoints.items()},
     }
 

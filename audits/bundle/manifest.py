@@ -47,11 +47,12 @@ _KNOWN = {
     "baseline.json",
     "charter.json",
     "metrics.jsonl",
+    "rehearsal.json",
     "result.json",
     "waivers.json",
 }
 _FOLDERS = re.compile(
-    r"ledger/[^/]+\.jsonl|heads/[^/]+\.checkpoint|report/[^/]+\.(html|json|md|csv)|"
+    r"ledger/[^/]+\.jsonl|heads/[^/]+\.checkpoint|attacks/[^/]+\.json|report/[^/]+\.(html|json|md|csv)|"
     r"attestations/[^/]+\.dsse\.json"
 )
 

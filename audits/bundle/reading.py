@@ -54,6 +54,8 @@ def view_of(
         attacks_text=files.get("attacks.json", b""),
         baseline_text=files.get("baseline.json", b""),
         waivers_text=files.get("waivers.json", b""),
+        figures=_folder(files, "attacks", ".json"),
+        rehearsal_text=files.get("rehearsal.json", b""),
         reports=_folder(files, "report", ""),
         held_heads=heads,
         expected_plan=expect_plan,

@@ -51,8 +51,9 @@ class RunView:
         ledgers: party -> bytes of its ledger.
         checkpoints: party -> its signed head as it lies in the run folder.
         attacks_text: the bytes of ``attacks.json``, what ``audit attack`` found; may be empty.
-        baseline_text, waivers_text: an earlier report to compare with and the accepted findings,
-            as the last ``audit report`` was given them; may be empty.
+        baseline_text, waivers_text, rehearsal_text: an earlier report to compare with, the accepted
+            findings and a rehearsal, as the last ``audit report`` was given them; may be empty.
+        figures: client -> what its site handed on of attacks on its own side.
         reports: file name -> bytes, of what now lies in ``report/``.
         strays: folders of the evidence in which something lies that is none of ours.
         budgets: name of a note -> a budget's head that the aggregator cosigned.
@@ -79,6 +80,8 @@ class RunView:
     attacks_text: bytes = b""
     baseline_text: bytes = b""
     waivers_text: bytes = b""
+    rehearsal_text: bytes = b""
+    figures: Mapping[str, bytes] = field(default_factory=dict)
     reports: Mapping[str, bytes] = field(default_factory=dict)
     strays: tuple[str, ...] = ()
     budgets: Mapping[str, bytes] = field(default_factory=dict)

@@ -59,7 +59,76 @@ def attacks(report: Report) -> str:
     )
     if report.not_tested:
         parts.append(table(("payload", "what it is", "state", "why"), untested))
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *_at_sites(report), *_rehearsed(report)])
+
+
+def _at_sites(report: Report) -> list[str]:
+    """Return what sites found at their own side, over sites; nothing where none handed any on."""
+    found = report.at_sites
+    if found is None:
+        return []
+    rows = (
+        (
+            plain(f"{row.id} {row.name}"),
+            plain(f"{row.payload} {row.what}"),
+            f"**{verdict(row)}**",
+            plain(row.metric),
+            *map(_value, (row.prior, row.null, row.protected, row.raw, row.gap)),
+            str(row.n_clients),
+            plain(row.reason),
+        )
+        for row in found.rows
+    )
+    header = ("attack", "payload", "verdict", "metric", "prior", "null", "protected", "raw",
+              "gain", "sites", "why")  # fmt: skip
+    handed = [
+        f"- {plain(one.party)}: {', '.join(one.attacks) or 'none'}"
+        + (f"; kept there: {', '.join(one.withheld)}" if one.withheld else "")
+        for one in found.handed
+    ]
+    gone = [f"- {plain(name)}: sent none" for name in found.missing]
+    other = [f"- {plain(name)}: of another version, not counted" for name in found.other_version]
+    return [
+        "### At sites",
+        plain(found.note),
+        "\n".join([*handed, *gone, *other]),
+        table(header, rows),
+    ]
+
+
+def _rehearsed(report: Report) -> list[str]:
+    """Return what a rehearsal says of what was not tested; nothing without one."""
+    found = report.rehearsed
+    if found is None:
+        return []
+    rows = (
+        (
+            plain(f"{row.id} {row.name}"),
+            plain(f"{row.payload} {row.what}"),
+            f"**{row.in_run.replace('_', ' ')}**",
+            f"REHEARSAL: {row.rehearsed.replace('_', ' ')}",
+            plain(row.metric),
+            row.prior,
+            row.left,
+            plain(row.reason),
+        )
+        for row in found.rows
+    )
+    header = (
+        "attack", "payload", "in this run", "rehearsed", "metric", "prior", "protected", "why"
+    )  # fmt: skip
+    facts = (*found.differs, *found.cannot)
+    return [
+        "### REHEARSAL",
+        plain(
+            "Another run of this plan, played before with everything captured. Its verdicts are "
+            f"no verdicts on this run. {found.here} clients were played on data that were there, "
+            f"{found.stand_ins} on data that were drawn."
+        ),
+        table(header, rows),
+        "\n".join(f"- {plain(fact)}" for fact in facts),
+        f"Plan `{code(found.plan_digest)}`, played as `{code(found.played_digest)}`.",
+    ]
 
 
 def _reading(report: Report) -> str:

@@ -71,7 +71,8 @@ class Outcome:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What a reader should know, in no order of gravity."""
-        return (*self.refused, *_succeeded(self), *_undecided(self), *_untested(self))
+        lost = succeeded(self.rows)
+        return (*self.refused, *lost, *_falsified(self), *_undecided(self), *_untested(self))
 
 
 def outcome(case: Case, egress: Sequence[Egress]) -> Outcome:
@@ -85,7 +86,7 @@ def outcome(case: Case, egress: Sequence[Egress]) -> Outcome:
     if not case.view.attacks_text:
         return _none(sent, NO_FILE)
     try:
-        found = _read(case)
+        found = read_attacks(case)
     except EvidenceError as error:
         why = f"attacks.json was not used: {error.what}."
         refused = made(
@@ -137,7 +138,8 @@ def _none(sent: Set[str], state: str, *refused: Finding) -> Outcome:
     return Outcome(Tried(state=state, used=False), not_tested=rows, refused=refused)
 
 
-def _read(case: Case) -> AttackReport:
+def read_attacks(case: Case) -> AttackReport:
+    """Return what ``attacks.json`` says; raises EvidenceError if it is not of this run as it is."""
     found = AttackReport.parse(case.view.attacks_text)
     heads = heads_digest(case.ledger_index)
     for wrong, what in (
@@ -176,18 +178,23 @@ def _overlooked(case: Case, found: AttackReport, sent: Set[str]) -> Iterator[Not
             yield one
 
 
-def _succeeded(found: Outcome) -> Iterator[Finding]:
-    for row in found.rows:
+def succeeded(rows: Iterable[AttackRow], where: str = "") -> Iterator[Finding]:
+    """Yield a finding for each row whose attack succeeds; `where` stands before its question."""
+    for row in rows:
         if row.verdict == "FAIL":
             yield made(
                 f"ATTACK_{row.id}",
                 severity(row),
-                f"{_named(row)} succeeds on {named(row.payload)}, {row.what}: {figures(row)}.",
+                f"{_named(row)} succeeds on {named(row.payload)}, {where}{row.what}: "
+                f"{figures(row)}.",
                 "Protect this payload better (larger cohorts, noise, fewer rounds), or do not let "
                 f"it leave; secure-fgl audit explain {row.id} tells what the figure means.",
-                item=row.what,
+                item=f"{where}{row.what}",
                 payload=row.payload,
             )
+
+
+def _falsified(found: Outcome) -> Iterator[Finding]:
     for claim in found.claims:
         if claim.status == "falsified":
             yield made(

@@ -6,6 +6,9 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from audits.attacks._shared.models import AttackRow
+from audits.elsewhere.rehearsal import Rehearsed, quoted, read_rehearsal
+from audits.elsewhere.sites import AtSites, SiteFigures, joined, read_figures
 from audits.evidence.charter_file import CharterFile
 from audits.evidence.cluster_sizes import cluster_sizes
 from audits.evidence.dropouts import dropouts
@@ -20,7 +23,7 @@ from audits.findings.rules import findings, made, ranked
 from audits.findings.snapshot import read_snapshot
 from audits.findings.waivers import waived
 from audits.findings.weights import flattened, ranks
-from audits.report.attack_rows import outcome
+from audits.report.attack_rows import outcome, succeeded
 from audits.report.budget import accounts
 from audits.report.budget_timeline import spending
 from audits.report.inventory import inventory, parties, plan_diff, roll_up
@@ -72,9 +75,11 @@ def report_of(case: Case) -> Report:
     gone = Dropouts(vanished=(), lost=()) if side else dropouts(case)
     spent, tried = accounts(case), outcome(case, egress)
     smallest = smallest_opened(case.ledger_index)
+    rehearsed, refused = _rehearsed(case, tried.rows)
+    at_sites, told = _at_sites(case)
     cautions = limits(plan, case.policy, simulated=simulated, attacked=tried.tried.used, side=side)
     known = findings(plan, diff, egress, gone, spent, evidence, case.result, simulated=simulated)
-    found = _judged(case.view, ranked((*known, *_of_parts(case), *tried.findings)))
+    found = _judged(case.view, ranked((*known, *_of_parts(case), *refused, *told, *tried.findings)))
     report = Report(
         subject=_subject(case),
         transport=case.roster_file.transport,
@@ -108,6 +113,8 @@ def report_of(case: Case) -> Report:
         attacks=tried.rows,
         not_tested=tried.not_tested,
         claims=tried.claims,
+        rehearsed=rehearsed,
+        at_sites=at_sites,
         findings=found,
         obligations=obligations(diff, egress, spent, tried, found, evidence, cautions),
         results=_results(case.result),
@@ -133,6 +140,47 @@ def _named(case: Case, evidence: Verification) -> CharterFile | None:
     steps = {step.name: step.status for step in evidence.steps}
     held = steps["approvals"] is Status.OK and bool(case.view.charter_text)
     return case.charter if held else None
+
+
+def _rehearsed(
+    case: Case, rows: tuple[AttackRow, ...]
+) -> tuple[Rehearsed | None, tuple[Finding, ...]]:
+    """Return what is quoted of a rehearsal; of one that cannot be read a finding and no row."""
+    if not case.view.rehearsal_text:
+        return None, ()
+    try:
+        found = read_rehearsal(case.view.rehearsal_text, case.plan_digest)
+    except EvidenceError as error:
+        refused = made(
+            "REHEARSAL_REFUSED",
+            "medium",
+            f"rehearsal.json was not used: {error.what}. Nothing is quoted from it.",
+            "Give the rehearsal again: secure-fgl audit report RUN --rehearsal FILE.",
+        )
+        return None, (refused,)
+    return quoted(found, rows), ()
+
+
+def _at_sites(case: Case) -> tuple[AtSites | None, list[Finding]]:
+    """Return what sites' own figures come to, and findings; None where no site handed any on."""
+    kept, found = dict[str, SiteFigures](), list[Finding]()
+    for party, data in sorted(case.view.figures.items()):
+        try:
+            kept[party] = read_figures(data, case, party)
+        except EvidenceError as error:
+            found.append(
+                made(
+                    "FIGURES_REFUSED",
+                    "high",
+                    f"{error.what[:400]}. Nothing of them is counted.",
+                    "Ask that site for another hand-over, and find out where the file came from.",
+                    item=party[:60],
+                )
+            )
+    if not case.view.figures:
+        return None, []
+    told = joined(kept, case.plan.clients)
+    return told, [*found, *succeeded(told.rows, "at sites: ")]
 
 
 def _baseline_refused(view: RunView) -> Iterator[Finding]:

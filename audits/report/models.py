@@ -10,6 +10,8 @@ from typing import ClassVar, Literal
 from pydantic import Field as Setting
 
 from audits.attacks._shared.models import AttackRow, Claim, NotTested
+from audits.elsewhere.rehearsal import Rehearsed
+from audits.elsewhere.sites import AtSites
 from audits.report.sections import (
     Changes,
     Clusters,
@@ -29,7 +31,7 @@ from protocols.plan.plan import FieldPlan
 from protocols.shown import Shown
 from protocols.strict import Strict
 
-REPORT_VERSION: Literal[6] = 6
+REPORT_VERSION: Literal[7] = 7
 Severity = Literal["critical", "high", "medium", "low", "info"]
 State = Literal["OK", "ATTENTION", "FAIL", "NOT TESTED"]
 
@@ -183,12 +185,10 @@ class Dropouts(Strict):
 
 
 class RoleView(Strict):
-    """What one role, or some together, could see.
+    """What one role, or some together, could see, in words.
 
     Attributes:
-        viewer: a role, or who colludes.
         received: envelopes that were addressed to it; None for collusions and the network.
-        sees: in words.
     """
 
     viewer: str
@@ -314,7 +314,7 @@ class Report(Shown):
     facts: ClassVar = ("subject.algorithm", "subject.policy", "subject.run", "integrity.verdict")
     listed: ClassVar = ("verdict_strip", "question", "state", "answer")
 
-    schema_version: Literal[6] = REPORT_VERSION
+    schema_version: Literal[7] = REPORT_VERSION
     tool: Tool = Setting(default_factory=Tool)
     subject: Subject
     transport: str
@@ -340,6 +340,8 @@ class Report(Shown):
     claims: tuple[Claim, ...]
     findings: tuple[Finding, ...]
     changes: Changes | None = None
+    rehearsed: Rehearsed | None = None
+    at_sites: AtSites | None = None
     obligations: tuple[Obligation, ...]
     results: tuple[Fact, ...]
     method: Method

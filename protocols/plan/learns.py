@@ -152,6 +152,9 @@ FOLLOWS = (
 )
 
 
+HANDED_ON = "after the run each site may hand on what these attacks find of its own data: {}"
+
+
 def warnings(plan: Planned, data: DataPlan, *, private: bool = False) -> list[str]:
     """Return what a reader of the plan must know before approving it.
 
@@ -165,6 +168,8 @@ def warnings(plan: Planned, data: DataPlan, *, private: bool = False) -> list[st
     for disclosure in Disclosure:
         found += words_of(disclosure).warnings(plan)
     found += [FOLLOWS.format(item.id) for item in plan.items if item.follows]
+    if plan.policy.audit is not None:
+        found.append(HANDED_ON.format(", ".join(plan.policy.audit.share)))
     if private:
         found.append("totals are of noised gradients, but hide single records only, not a client")
     elif not any(item.noise is not None for item in plan.items):

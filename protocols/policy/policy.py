@@ -24,7 +24,7 @@ from protocols.policy.guard import Guard, find
 from protocols.policy.guards import AnyGuard, UnsafeClear
 from protocols.policy.own_noise import bare_objection, check_one_target, check_records
 from protocols.policy.presets import FACTS
-from protocols.policy.release import Release
+from protocols.policy.release import Audit, Release
 from protocols.policy.retention import Retention, check_kept
 from protocols.policy.words import Explained
 from protocols.privacy.training import Training
@@ -36,7 +36,7 @@ S = TypeVar("S")
 
 _UNSAID: tuple[tuple[str, Any], ...] = (
     ("cohort_changes", "any"), ("topology_floor", "checked"), ("approvals", {}), ("release", None),
-    ("retention", {}))  # fmt: skip
+    ("retention", {}), ("audit", None))  # fmt: skip
 
 
 class PrivacyPolicy(Explained):
@@ -45,8 +45,8 @@ class PrivacyPolicy(Explained):
     Attributes:
         name: shown in plan, ledger and report.
         rules: per disclosure the chain of guards; a disclosure that is not named is refused.
-        minimum_cohort: how many *other* clients must be in every cohort, at least 3 (O10).
-        colluders: how many clients are assumed to collude; added to the minimum.
+        minimum_cohort, colluders: how many *other* clients must be in every cohort, at least 3, and
+            how many are assumed to collude, which are added (O10).
         cohort_changes: how a run's sums may differ in who is in them (O5). `any`: at will, so that
             two totals at nearly one model tell the update of whoever is in one of them alone.
             `floor`: no totals of a run that a client is shown can be combined into one of fewer
@@ -58,7 +58,7 @@ class PrivacyPolicy(Explained):
         rekey_rounds: after so many rounds every key and pair secret is made anew (O9).
         budget: what all runs together may spend of this site's data set (O20); needed with noise.
         capture: what every party keeps of its own rounds, locked, for audits; None: nothing.
-        training: how clients train so that single records stay hidden; None: as they like.
+        training: how clients train so that single records stay hidden; None: freely.
         holders: how many clients, beside `colluders`, must hold a row where a message without noise
             has rows: the clients that rated an item (O12); 1: one is enough. That they do is the
             aggregator's word.
@@ -68,6 +68,7 @@ class PrivacyPolicy(Explained):
         approvals: who signs a plan before it runs, but for a charter: name -> Ed25519 key (hex).
         release: which attacks must be answered, or accepted by all clients, before a model leaves.
         retention: how long parties keep ledger and models, by role; see `Kept`.
+        audit: which attacks on its own side a site hands on the figures of; None: of none.
     """
 
     name: str = Field(min_length=1, max_length=40, pattern=r"^[a-z0-9_-]+$")
@@ -86,6 +87,7 @@ class PrivacyPolicy(Explained):
     approvals: Approvers = Field(default={})
     release: Release | None = None
     retention: Retention = Field(default={})
+    audit: Audit | None = None
 
     @model_validator(mode="after")
     def _chains_are_complete(self) -> PrivacyPolicy:
@@ -145,8 +147,6 @@ class PrivacyPolicy(Explained):
     def checked(self) -> PrivacyPolicy:
         """Return a copy of one's own that was validated anew.
 
-        A policy object can be changed after it was made; what plans and parties hold was not.
-
         Raises:
             PolicyError: it is no longer a valid policy.
         """
@@ -162,7 +162,7 @@ class PrivacyPolicy(Explained):
     def document(self) -> dict[str, Any]:
         """Return the policy as plain data, in a stable order.
 
-        What is as in old policies (`_UNSAID`) is left out, so that they keep their digests.
+        What is as in old policies (`_UNSAID`) is left out: their digests stay.
         """
         found = self.model_dump(mode="json").items()
         return {name: value for name, value in found if (name, value) not in _UNSAID}

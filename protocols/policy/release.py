@@ -1,4 +1,4 @@
-"""When a model may be taken out of a run's folder: what the data owners ask for before."""
+"""What may be taken out of a run afterwards: models, and figures of attacks at single sites."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import Field, StringConstraints
 
 from protocols.strict import Strict
 
-__all__ = ["Release"]
+__all__ = ["Audit", "Release"]
 
 Attack = Annotated[str, StringConstraints(pattern=r"^A\d{2}$")]
 
@@ -28,3 +28,14 @@ class Release(Strict):
 
     requires: tuple[Attack, ...] = Field(min_length=1, max_length=40)
     until: Literal["signed"] = "signed"
+
+
+class Audit(Strict):
+    """What a site hands on of the attacks that it runs on its own side.
+
+    Attributes:
+        share: ids of attacks. Their figures go into what the site hands over without being asked
+            for again; figures of other attacks stay at the site, unless it says ``--yes``.
+    """
+
+    share: tuple[Attack, ...] = Field(min_length=1, max_length=40)

@@ -170,7 +170,7 @@ def _who(plain: Mapping[str, Any]) -> list[str]:
 def _more(plain: Mapping[str, Any]) -> list[str]:
     """Return one line for each other setting."""
     budget = capture = messages = approvals = "none"
-    training, release = "as the clients like", "without conditions"
+    training, release, shared = "as the clients like", "without conditions", "none"
     if plain["budget"]:
         budget = f"all runs together {_value(plain['budget'])} of a data set (O20)"
     if plain["capture"]:
@@ -184,6 +184,8 @@ def _more(plain: Mapping[str, Any]) -> list[str]:
     if plain["release"]:
         asked = ", ".join(plain["release"]["requires"])
         release = f"once {asked} were run and did not fail, or all clients accepted that"
+    if plain["audit"]:
+        shared = ", ".join(plain["audit"]["share"])
     kept = [
         f"{role} {what} {days} days"
         for role, told in plain["retention"].items()
@@ -202,5 +204,6 @@ def _more(plain: Mapping[str, Any]) -> list[str]:
         f"Models: {models}.",
         f"Who signs the plan before it runs: {approvals}.",
         f"Release of models: {release}.",
+        f"Figures that a site hands on of attacks on its own side: {shared}.",
         f"Kept for no longer than: {', '.join(kept) or 'as long as each party likes'}.",
     ]

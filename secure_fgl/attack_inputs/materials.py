@@ -39,6 +39,7 @@ def material(
     profile: str = "quick",
     data: Path | None = None,
     plugins: Sequence[Given] = (),
+    stand_ins: bool = False,
 ) -> Material:
     """Return everything that the attacks on a run may use.
 
@@ -52,6 +53,7 @@ def material(
         data: the data folder.
         plugins: the auditor's own copies of the run's plug-ins. Without them what takes the run's
             own code is not tested.
+        stand_ins: the run is a rehearsal, with clients whose data are drawn.
 
     Raises:
         EvidenceError: the evidence is broken, or a capture is not what the ledger says was sent.
@@ -59,11 +61,11 @@ def material(
     """
     case = verified(run)
     if case.policy.capture is None:
-        return _uncaptured(run, case, data, plugins)
+        return _uncaptured(run, case, data, plugins, stand_ins)
     replay: ReplayedRun | None = None
     try:
         with one_thread_and_deterministic():
-            replay = ReplayedRun.of(run, case, data, plugins)
+            replay = ReplayedRun.of(run, case, data, plugins, stand_ins)
             found = tuple(replay.exposures(first_only=profile == "quick"))
             mixed = tuple(replay.mixed(first_only=profile == "quick"))
             items = tuple(replay.items())
@@ -120,7 +122,9 @@ def _unread(run: Run, case: Case, replay: ReplayedRun | None, why: str) -> Mater
     )
 
 
-def _uncaptured(run: Run, case: Case, data: Path | None, plugins: Sequence[Given]) -> Material:
+def _uncaptured(
+    run: Run, case: Case, data: Path | None, plugins: Sequence[Given], stand_ins: bool
+) -> Material:
     """Return what there is of a run that captured nothing: its models, and its clients once more.
 
     And how many test records they have, and their answers to each other's generators and what rows
@@ -138,7 +142,7 @@ def _uncaptured(run: Run, case: Case, data: Path | None, plugins: Sequence[Given
     )
     try:
         with one_thread_and_deterministic():
-            replay = ReplayedRun.of(run, case, data, plugins)
+            replay = ReplayedRun.of(run, case, data, plugins, stand_ins)
             released = _released(run, replay)
             whole = replace(found, released=released, tested=_tested(replay))
             if not has_replica(case):

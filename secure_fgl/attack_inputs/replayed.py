@@ -96,10 +96,11 @@ class ReplayedRun:
 
     @classmethod
     def of(
-        cls, run: Run, case: Case, data: Path | None, plugins: Sequence[Given] = ()
+        cls, run: Run, case: Case, data: Path | None, plugins: Sequence[Given], stand_ins: bool
     ) -> ReplayedRun:
         """Build and load what the run was made of; raises UsageError, NeedsPlugin among them."""
-        config, named = config_of(case, data), tuple(plugins_of(case, plugins))
+        config, side = config_of(case, data), case.view.side
+        named = tuple(plugins_of(case, plugins))
         federation = Federation(config=config, policy=case.policy, plugins=named)
         prepared = federation.prepare()
         if prepared.plan.digest != case.plan_digest:
@@ -110,7 +111,7 @@ class ReplayedRun:
             )
         try:
             with nothing_fetched():
-                prepared.load()
+                prepared.load([side] if side else None, stand_ins=stand_ins or bool(side))
         except SecureFglError as error:
             if data is not None:
                 raise
@@ -152,7 +153,7 @@ class ReplayedRun:
         """Return every client's captured gradients of item rows."""
         if not item_rows(self.case.plan, self.case.policy):
             return []
-        return item_material(self, self._checked(), self._replies(), self._clear)
+        return item_material(self, self._checked(), self._replies(), self.clear)
 
     def tagged(self) -> list[Tagged]:
         """Return every captured matching of items by tags."""
@@ -180,7 +181,7 @@ class ReplayedRun:
 
     def _checked(self) -> dict[str, list[Captured]]:
         """Return what every client captured, held against its ledger."""
-        return {client: self._answers(client, site) for client, site in self.sites.items()}
+        return {client: self.answers_of(client, site) for client, site in self.sites.items()}
 
     def _replies(self) -> dict[int, Reply]:
         """Return what the aggregator captured; nothing that it had may be missing."""
@@ -188,24 +189,25 @@ class ReplayedRun:
         self._check_whole(AGGREGATOR_NAME, set(replies), must_have(self.case, self.form))
         return replies
 
-    def _answers(self, client: str, site: Site) -> list[Captured]:
+    def answers_of(self, client: str, site: Site) -> list[Captured]:
         """Return what a client captured, likewise, held against its ledger."""
         answers = self._recorder(client, Role.CLIENT, site).answers()
         wanted = must_say(self.case, self.form, client)
         self._check_whole(client, {a.number for a in answers}, wanted)
         for answer in answers:
-            check_sent(self.case, self._exchange(answer), client, answer)
+            check_sent(self.case, self.exchange_of(answer), client, answer)
         return answers
 
-    def _exchange(self, answer: Captured) -> Exchange:
+    def exchange_of(self, answer: Captured) -> Exchange:
+        """Return what a client answered."""
         return next(e for e in self.form.exchanges if e.name == answer.exchange)
 
     def _computed(self, ask: Sequence[tuple[str, Captured]]) -> list[SaidInAsk]:
         """Let everybody in an Ask answer once more, if it asks for updates."""
-        asked = ((client, answer, self._exchange(answer)) for client, answer in ask)
-        return [self._answered(*one) for one in asked if updates(one[2])]
+        asked = ((client, answer, self.exchange_of(answer)) for client, answer in ask)
+        return [self.said_again(*one) for one in asked if updates(one[2])]
 
-    def _answered(self, client: str, answer: Captured, exchange: Exchange) -> SaidInAsk:
+    def said_again(self, client: str, answer: Captured, exchange: Exchange) -> SaidInAsk:
         """Let a client answer once more."""
         site = self.sites[client]
         truth = truth_of(site, self.task.spec, self.config.model.layers)
@@ -238,15 +240,16 @@ class ReplayedRun:
             if exact:
                 agree(layout, [rounds[c] for c in sorted(arrived)], total, update)
         for one in ask:
-            seen = self._clear(one.answer, exchange, update) if clear else total
+            seen = self.clear(one.answer, exchange, update) if clear else total
             if clear and seen is not None and exact:
                 agree(layout, [rounds[one.client]], seen, update)
             counted = seen if clear or one.client in arrived else None
-            yield self._exposure(one, update, counted, 1 if clear else len(arrived))
+            yield self.exposure(one, update, counted, 1 if clear else len(arrived))
 
-    def _exposure(
+    def exposure(
         self, one: SaidInAsk, update: type[Message], seen: Arrays | None, cohort: int
     ) -> Exposure:
+        """Return a client's round as its attacker sees it."""
         model, options = self.config.model, self.config.algorithm
         steps = options.options.get(options.name, {}).get("steps", 1)
         return Exposure(
@@ -269,7 +272,8 @@ class ReplayedRun:
                 "captured", f"{party} lacks {len(gone)} captured rounds that its ledger says it had"
             )
 
-    def _clear(self, answer: Captured, exchange: Exchange, update: type[Message]) -> Arrays:
+    def clear(self, answer: Captured, exchange: Exchange, update: type[Message]) -> Arrays:
+        """Return what a client's own upload says, which left in clear."""
         layout, ring = summed(self.case, exchange)
         item = self.case.plan.find(exchange.name, Disclosure.SUM, Step.UP)
         sent = (Envelope.decode(data) for data in answer.sent)
@@ -279,8 +283,7 @@ class ReplayedRun:
 
     def _recorder(self, party: str, role: Role, site: Site | None) -> Recorder:
         """Return what reads a party's captures; the run's own keys are gone and not needed."""
-        case = self.case
-        me = Identity.from_seed(party, role, entropy(32))
+        case, me = self.case, Identity.from_seed(party, role, entropy(32))
         facts = case.roster, case.plan, case.policy, case.roster_file.run
         context = RunContext(me, *facts, plugins=self.prepared.plugins.code)
         recorded = recorded_pieces(case.ledger_index).get(party, {})

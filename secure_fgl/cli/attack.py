@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from secure_fgl.cli._shared.charters import RunOption
 from secure_fgl.cli._shared.gate import FailOn
 from secure_fgl.cli._shared.options import PluginOption
 from secure_fgl.cli._shared.verb import Format, FormatOption, verb
@@ -28,18 +29,26 @@ class Profile(StrEnum):
     default = "default"
 
 
+ProfileOption = Annotated[
+    Profile, typer.Option(help="quick: the first captured round. default: all of them.")
+]
+AttacksOption = Annotated[
+    str, typer.Option(metavar="LIST", help="Ids or names, separated by commas. All, if empty.")
+]
+TimeOption = Annotated[
+    str, typer.Option(metavar="TIME", help="Begin no further attack after it: 90s, 12m, 1h.")
+]
+
+
 @verb
 def attack(  # noqa: PLR0913, PLR0917 - switches of a command line, all by name
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
-    profile: Annotated[
-        Profile, typer.Option(help="quick: the first captured round. default: all of them.")
-    ] = Profile.quick,
-    attacks: Annotated[
-        str, typer.Option(metavar="LIST", help="Ids or names, separated by commas. All, if empty.")
-    ] = "",
-    time_budget: Annotated[
-        str, typer.Option(metavar="TIME", help="Begin no further attack after it: 90s, 12m, 1h.")
-    ] = "",
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN|PARTY", help="A run folder, or a party's own folder.")
+    ],
+    name: RunOption = None,
+    profile: ProfileOption = Profile.quick,
+    attacks: AttacksOption = "",
+    time_budget: TimeOption = "",
     data: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="The data folder; else the one in SECURE_FGL_DATA."),
@@ -56,11 +65,11 @@ def attack(  # noqa: PLR0913, PLR0917 - switches of a command line, all by name
     """Attack what left, as each receiver saw it, and write the verdicts into the report.
 
     Runs where the data lie; what each client said before protection is computed again and never
-    stored. Every score stands beside chance, the best guess without the message, the same attack
-    without protection and on somebody else's message. A verdict is FAIL, PASS, INCONCLUSIVE (the
-    attack was too weak, or the clients too few), INVALID, NOT_APPLICABLE, NOT_TESTED or ERROR. All
-    chance comes from the run's own ledgers. What was found before stays for attacks that are not
-    asked for now.
+    stored. In a client's folder it uses that client's captures and data alone. Every score stands
+    beside chance, the best guess without the message, the same attack without protection and on
+    somebody else's message. A verdict is FAIL, PASS, INCONCLUSIVE (the attack was too weak, or the
+    clients too few), INVALID, NOT_APPLICABLE, NOT_TESTED or ERROR. All chance comes from the run's
+    own ledgers. What was found before stays for attacks that are not asked for now.
 
     Writes RUN/attacks.json and the report anew. Exit code, the first that applies: 5 evidence
     broken, 6 not planned, 7 a privacy claim falsified, 3 findings, 4 with --strict, 0.
@@ -69,14 +78,17 @@ def attack(  # noqa: PLR0913, PLR0917 - switches of a command line, all by name
     from audits.report.build import build_report
     from secure_fgl.attack_inputs.materials import material
     from secure_fgl.cli._shared.gate import codes_of, tell_codes
+    from secure_fgl.cli._shared.inputs import run_at
     from secure_fgl.cli._shared.output import print_json, say
     from secure_fgl.cli._shared.report_files import advice, judge_again
+    from secure_fgl.elsewhere.at_site import material_of_site
     from secure_fgl.errors import usage
-    from secure_fgl.store.finished_run import FORMATS, Run
+    from secure_fgl.store.finished_run import FORMATS
 
-    finished, budget = Run(run), _seconds(time_budget)
+    finished, budget = run_at(run, name), _seconds(time_budget)
     ids = [word for word in re.split(r"[,\s]+", attacks) if word]
-    found_material = material(  # verifies first
+    look = material if finished.party is None else material_of_site
+    found_material = look(  # verifies first
         finished, profile=profile.value, data=data, plugins=plugins
     )
     with advice():
@@ -96,8 +108,8 @@ def attack(  # noqa: PLR0913, PLR0917 - switches of a command line, all by name
         print_json(found.text())
     else:
         looked = found_material.compared is not None and found_material.compared.matrices
-        _print(found, report.not_tested, "" if looked else found_material.missing)
-        say(f"Report: {run / 'report' / 'report.html'}", stderr=False)
+        print_found(found, report.not_tested, "" if looked else found_material.missing)
+        say(f"Report: {finished.path / 'report' / 'report.html'}", stderr=False)
     codes = codes_of(report, fail_on, strict=strict)
     tell_codes(codes)
     return codes[0]
@@ -129,7 +141,8 @@ def _seconds(text: str) -> float | None:
     return float(found[1]) * _UNITS[found[2]]
 
 
-def _print(found: AttackReport, untested: Iterable[NotTested], missing: str) -> None:
+def print_found(found: AttackReport, untested: Iterable[NotTested], missing: str) -> None:
+    """Print what attacks found, what was not tested, and why nothing captured was looked at."""
     from audits.report.attack_words import verdict as shown
     from secure_fgl.cli._shared.output import WORDS, cell, console, grid, say
 

@@ -16,6 +16,7 @@ from secure_fgl.cli.diff import diff
 from secure_fgl.cli.explain import explain
 from secure_fgl.cli.export import export
 from secure_fgl.cli.gather import gather
+from secure_fgl.cli.rehearse import rehearse
 from secure_fgl.cli.release import release
 from secure_fgl.cli.report import report
 from secure_fgl.cli.scan import scan
@@ -35,6 +36,7 @@ app.command("attack", epilog=EXAMPLE["attack"])(attack)
 app.command("bundle", epilog=EXAMPLE["bundle"])(bundle)
 app.command("gather", epilog=EXAMPLE["gather"])(gather)
 app.command("diff", epilog=EXAMPLE["diff"])(diff)
+app.command("rehearse", epilog=EXAMPLE["rehearse"])(rehearse)
 app.command("release", epilog=EXAMPLE["release"])(release)
 app.command("scan", epilog=EXAMPLE["scan"])(scan)
 app.command("watch", epilog=EXAMPLE["watch"])(watch)

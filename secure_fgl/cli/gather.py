@@ -22,8 +22,12 @@ def gather(
 
     Two files that contradict each other are refused with exit code 5: another
     charter, plan, policy, roster or configuration, or two stories of one
-    party. Nothing is verified here: audit verify RUN does that, and fails at
-    roster while somebody is missing.
+    party, or figures of a site's attacks that it did not sign, of another run or
+    of another head of its ledger. Nothing else is verified here: audit verify RUN
+    does that, and fails at roster while somebody is missing.
+
+    Where sites handed on figures of their attacks, audit report RUN judges them
+    over sites, and names the sites that sent none.
     """
     from secure_fgl.cli._shared.output import print_json, say
     from secure_fgl.errors import OK

@@ -22,6 +22,10 @@ def hand_over(
         Path | None,
         typer.Option("--data", metavar="DIR", help="The site's own tables: searched for, too."),
     ] = None,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", help="Hand on the figures of all attacks that ran at this site."),
+    ] = False,
     format: FormatOption = Format.table,
 ) -> int:
     """Write this party's side of a run as a file: charter, plan, its ledger and its head.
@@ -33,6 +37,10 @@ def hand_over(
     It is searched before it is written, as by secure-fgl audit scan: for this
     party's keys and path, and with --data for what the site's tables hold.
 
+    Figures of attacks at this site (audit attack PARTY) go in as far as the
+    policy's audit: {share: [A04]} names them; the others stay, without --yes.
+    This party's keys sign them.
+
     Exits 3, and writes nothing, if it holds any of that.
 
     Exits 5 if this side's own evidence is broken; the file is written and says so.
@@ -40,14 +48,22 @@ def hand_over(
     from secure_fgl.cli._shared.output import print_json, say
     from secure_fgl.cli.bundle import final_words
     from secure_fgl.errors import BROKEN, OK
+    from secure_fgl.store.sides.figures import handed_on
     from secure_fgl.store.sides.hand_overs import write_hand_over
+    from secure_fgl.transports.nvflare.party import load_identity
 
-    path, outcome = write_hand_over(party, out, run=run, data=data)
+    told = handed_on(party, lambda: load_identity(party), run=run, yes=yes)
+    path, outcome = write_hand_over(party, out, run=run, data=data, figures=told.data)
     if format is Format.json:
         failed = outcome.failed.name if outcome.failed is not None else None
-        print_json({"file": str(path), "verdict": outcome.verdict, "failed": failed})
+        figures = {"figures": list(told.ids), "kept": list(told.kept)}
+        print_json({"file": str(path), "verdict": outcome.verdict, "failed": failed, **figures})
     else:
         typer.echo(str(path))
+    if told.ids:
+        say(f"Figures of these attacks are in it, signed: {', '.join(told.ids)}.")
+    if told.kept:
+        say(f"Figures of these attacks stay here: {', '.join(told.kept)} (--yes hands them on).")
     for line in final_words(outcome):
         say(line)
     return OK if outcome.ok else BROKEN

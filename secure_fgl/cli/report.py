@@ -28,6 +28,18 @@ WaiversOption = Annotated[
         help="YAML or JSON: a list of {fingerprint or rule, owner, reason, until: YYYY-MM-DD}.",
     ),
 ]
+RehearsalOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="What audit rehearse wrote, of this run's plan.")
+]
+NoRehearsalOption = Annotated[
+    bool, typer.Option("--no-rehearsal", help="Forget the rehearsal that the run keeps.")
+]
+NoBaselineOption = Annotated[
+    bool, typer.Option("--no-baseline", help="Forget the baseline that the run keeps.")
+]
+NoWaiversOption = Annotated[
+    bool, typer.Option("--no-waivers", help="Forget the waivers that the run keeps.")
+]
 FailOnOption = Annotated[
     FailOn, typer.Option(help="Exit 3 from this severity on. Hides none of 5, 6 and 7.")
 ]
@@ -44,13 +56,11 @@ def report(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
         Path | None, typer.Option(help="Folder of the files; by default RUN/report.")
     ] = None,
     baseline: BaselineOption = None,
-    no_baseline: Annotated[
-        bool, typer.Option("--no-baseline", help="Forget the baseline that the run keeps.")
-    ] = False,
+    no_baseline: NoBaselineOption = False,
     waivers: WaiversOption = None,
-    no_waivers: Annotated[
-        bool, typer.Option("--no-waivers", help="Forget the waivers that the run keeps.")
-    ] = False,
+    no_waivers: NoWaiversOption = False,
+    rehearsal: RehearsalOption = None,
+    no_rehearsal: NoRehearsalOption = False,
     fail_on: FailOnOption = FailOn.high,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 4 where an attack was inconclusive or not run.")
@@ -68,9 +78,10 @@ def report(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
 ) -> int:
     """Write the leakage report and print the paths of its files.
 
-    Baseline and waivers are copied into the run, so that the report can be
-    checked against its files later, and stay in force until they are replaced.
-    Expiry is judged today.
+    Baseline, waivers and rehearsal are copied into the run, so that the report
+    can be checked against its files later, and stay in force until they are
+    replaced. Expiry is judged today. A rehearsal's verdicts stand beside what
+    was not tested, and in place of nothing; one of another plan is refused.
 
     intoto writes two in-toto statements about the run's files, leakage-audit and
     test-result, to the folder of --out: they are no part of the run's report.
@@ -96,22 +107,22 @@ def report(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
 
     _exclude("baseline", baseline, no_baseline)
     _exclude("waivers", waivers, no_waivers)
+    _exclude("rehearsal", rehearsal, no_rehearsal)
     asked, formats = _asked(format)
     signer = _signer(out, key, stated=_STATED in asked)
     finished = Run(run)
     before = finished.view()
     view = keeping.with_baseline(before, baseline, drop=no_baseline)
     view = keeping.with_waivers(view, waivers, drop=no_waivers)
-    kept = (view.baseline_text, view.waivers_text)
-    moved = kept != (before.baseline_text, before.waivers_text)
+    view = keeping.with_rehearsal(view, rehearsal, drop=no_rehearsal)
+    moved = keeping.kept_of(view) != keeping.kept_of(before)
     if out is None or moved:
         with keeping.advice():
             finished.check_report()  # an edited report is evidence; it is not overwritten
     made, paths = _write(finished, view, formats, out, moved=moved)
     if _STATED in asked:
         paths += finished.write_report(statements(view, made, signer), out)
-    given = {keeping.BASELINE: baseline is not None, keeping.WAIVERS: waivers is not None}
-    keeping.tell_kept(made, view, given=given)
+    keeping.tell_kept(made, view, given=(baseline, waivers, rehearsal))
     codes = _codes(made, fail_on, strict=strict)
     _print(made, paths, codes, fail_on, as_json=as_json)
     _tell(made, codes, fail_on, strict=strict)

@@ -17,10 +17,11 @@ from secure_fgl.data.about import about
 from secure_fgl.data.features import scaled, scaled_part
 from secure_fgl.data.kinds import masks_of, site_data
 from secure_fgl.data.sources._shared.refusing import nothing_unpickled
+from secure_fgl.data.stand_ins import stand_in
 from secure_fgl.errors import UsageError, next_step, usage
 from secure_fgl.run.naming import learning_seed
 
-__all__ = ["Loaded", "load"]
+__all__ = ["Loaded", "here_of", "load"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ def load(
     given: Dataset | None = None,
     only: Sequence[str] | None = None,
     agreed: str | None = None,
+    stand_ins: bool = False,
 ) -> Loaded:
     """Return the clients' sites, in the order of the plan or of `only`.
 
@@ -49,6 +51,8 @@ def load(
         given: the data set, if it is in memory already.
         only: whose sites. Of own data nobody else's folder is opened then, nor looked for.
         agreed: of own data the plan's digest of ``spec.yaml``, which is read once more here.
+        stand_ins: return the sites of all clients: what is not of `only`, or of own data has no
+            folder here, is drawn (`secure_fgl.data.stand_ins`). For audits; no run has any.
 
     Raises:
         UsageError: the data folder or file is missing or damaged, an extra is not installed, or a
@@ -59,12 +63,16 @@ def load(
     try:
         with nothing_unpickled():
             if name == OWN and given is None:
-                parts, names = _own(config, only, agreed)
+                read = _those_here if stand_ins and only is None else _own
+                parts, names = read(config, only, agreed)
                 whole = None
             else:
                 shared, whole = _shared(config, task, given)
                 parts = dict(zip(called, shared, strict=True))
                 names = {client: {} for client in parts}
+            if stand_ins:
+                parts, names = _completed(config, parts, names, only)
+                whole, only = None, None
         wanted = called if only is None else only
         return Loaded(_sites({n: parts[n] for n in wanted}, names, task, config), whole)
     except OSError as error:
@@ -123,6 +131,61 @@ def _own(
     clients = named if named is not None else shared.called
     names = [{"site": folder, "spec": told} for folder in folders]
     return dict(zip(clients, found, strict=True)), dict(zip(clients, names, strict=True))
+
+
+def _those_here(
+    config: Config, only: Sequence[str] | None, agreed: str | None
+) -> tuple[dict[str, Part], dict[str, Names]]:
+    """Read the folders that are here, for the clients of these names or for the first ones."""
+    here = here_of(config)
+    found, told = _own(_only(config, here), only, agreed)
+    if config.data.partition.names:
+        return found, told
+    called = dict(zip(config.data.partition.called, here, strict=False))
+    return {c: found[f] for c, f in called.items()}, {c: told[f] for c, f in called.items()}
+
+
+def _completed(
+    config: Config,
+    parts: Mapping[str, Part],
+    names: Mapping[str, Names],
+    only: Sequence[str] | None,
+) -> tuple[dict[str, Part], dict[str, Names]]:
+    """Return the parts of all clients: those that are here, the others drawn from the first."""
+    here = [client for client in parts if only is None or client in only]
+    found, told = {c: parts[c] for c in here}, {c: names[c] for c in here}
+    for client in config.data.partition.called:
+        if client not in found:
+            rng = np.random.default_rng(learning_seed(config.seed, "stand-in", client))
+            found[client], told[client] = stand_in(parts[here[0]], rng), names[here[0]]
+    return found, told
+
+
+def here_of(config: Config) -> tuple[str, ...]:
+    """Return the sites' folders that are here, of own data; no file in them is opened.
+
+    Raises:
+        UsageError: there is none, or there are more than clients.
+    """
+    from secure_fgl.data.own import site_names
+
+    root, shared = own_root(config.data.root), config.data.partition
+    names = site_names(root)
+    here = tuple(n for n in shared.called if n in names) if shared.names else names
+    if not here or len(here) > shared.clients:
+        raise UsageError(
+            f"{root} holds {len(here)} folders of the plan's {shared.clients} clients.",
+            why="a rehearsal is played on the folder of one site at least",
+            fix="give the folder in which spec.yaml and this site's own folder lie with --data",
+        )
+    return here
+
+
+def _only(config: Config, names: Sequence[str]) -> Config:
+    """Return the configuration of these clients alone, to read their folders by."""
+    shared = config.data.partition.model_copy(update={"names": tuple(names), "clients": len(names)})
+    data = config.data.model_copy(update={"partition": shared})
+    return config.model_copy(update={"data": data})
 
 
 def _sites(

@@ -21,12 +21,12 @@ __all__ = ["Deleted", "delete"]
 
 _FILES = {
     "config.yaml", "policy.json", "plan.json", "roster.json", "result.json", "metrics.jsonl",
-    "attacks.json", "baseline.json", "waivers.json", "bundle.zip", "approvals.json",
-    "charter.json", "checkpoints.json",
+    "attacks.json", "baseline.json", "waivers.json", "rehearsal.json", "bundle.zip",
+    "approvals.json", "charter.json", "checkpoints.json",
 }  # fmt: skip
 _PIECE = r"[A-Za-z0-9_-]+/[A-Za-z0-9_.-]+"  # of a party
 _FOLDERS = {
-    "ledger": r".+\.jsonl", "heads": r".+\.checkpoint", "checkpoints": r".+\.npz",
+    "attacks": r".+\.json", "ledger": r".+\.jsonl", "heads": r".+\.checkpoint", "checkpoints": r".+\.npz",
     "private": _PIECE, "captured": _PIECE, "models": r"[A-Za-z0-9_-]+/(model|last)",
     "forgotten": r".+\.jsonl", "budgets": r".+\.checkpoint",
     "report": r"(report\.(html|json|md)|(inventory|findings|attacks)\.csv)",

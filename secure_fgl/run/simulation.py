@@ -87,14 +87,15 @@ class Preparation:
         self.track: Callable[[Mapping[str, Any]], None] = lambda row: None
         self.whole: tuple[Dataset, Masks] | None = None  # None where nobody holds it
 
-    def load(self, only: Sequence[str] | None = None) -> None:
+    def load(self, only: Sequence[str] | None = None, *, stand_ins: bool = False) -> None:
         """Load the data of all clients, or of `only` these; see `secure_fgl.data.loading.load`."""
         if self.config.isolate:
             check_loadable(self._given)
         with self.plugins.in_use():
             loaded = load(
-                self.config, self.task, given=self._given, only=only, agreed=self.plan.data.spec
-            )
+                self.config, self.task, given=self._given, only=only,
+                agreed=self.plan.data.spec, stand_ins=stand_ins,
+            )  # fmt: skip
         self.sites, self.whole = loaded.sites, loaded.whole
 
     def first_state(self) -> Any:

@@ -68,11 +68,7 @@ class Run(Results):
         return self.folder.read(name)
 
     def leakage(self) -> Report:
-        """Return the leakage report as data; see :meth:`report` for its files.
-
-        Raises:
-            EvidenceError: the run's documents cannot be read.
-        """
+        """Return the leakage report as data; raises EvidenceError if documents cannot be read."""
         from audits.report.build import build_report
 
         return build_report(self.view())
@@ -125,6 +121,8 @@ class Run(Results):
             attacks_text=read("attacks.json"),
             baseline_text=read("baseline.json"),
             waivers_text=read("waivers.json"),
+            rehearsal_text=read("rehearsal.json"),
+            figures=all_of("attacks", ".json"),
             reports=all_of("report"),
             strays=tuple(folder for folder, end in ENDINGS.items() if self._strays(folder, end)),
             budgets=all_of("budgets", ".checkpoint"),

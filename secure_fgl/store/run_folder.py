@@ -10,7 +10,8 @@
           models/<party>/    (locked: each client's own, see secure_fgl.store.client_models)
           forgotten/<party>.jsonl    (signed: what a party destroyed, see secure_fgl.store.sides)
           report/{report.html,report.json,report.md,inventory.csv,findings.csv,attacks.csv}
-          attacks.json  (of audit attack)  {baseline,waivers}.json  (as audit report took them over)
+          attacks.json  (of audit attack)  attacks/<party>.json  (of audit gather: sites' figures)
+          {baseline,waivers,rehearsal}.json  (as audit report took them over)
           profile/{profile.json,profile.txt,flames.svg}    (of run --profile)
           bundle.zip    (of audit bundle, unless it was written elsewhere)
           approvals.json  (if the policy names approvers)

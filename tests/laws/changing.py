@@ -54,6 +54,7 @@ UNBOUND = {
     "report/*": REMOVED,
     "attacks.json": UNREPORTED,
     "waivers.json": UNREPORTED,
+    "rehearsal.json": UNREPORTED,
     "baseline.json": CHANGED,
     "result.json": UNREPORTED,
     "bundle.zip": CHANGED,

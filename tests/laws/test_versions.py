@@ -138,6 +138,8 @@ def test_every_format_is_in_the_table_and_has_readers() -> None:
 WRITTEN = {
     "audits/accounting/models.py",  # printed by audit account, read by no program of ours
     "audits/attacks/_shared/models.py",
+    "audits/elsewhere/rehearsal.py",
+    "audits/elsewhere/sites.py",
     "audits/evidence/entries.py",  # that a ledger holds one
     "audits/bundle/hand_over.py",
     "audits/bundle/keys.py",

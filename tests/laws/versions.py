@@ -22,7 +22,10 @@ from audits.bundle.keys import read_keys
 from audits.bundle.manifest import MANIFEST
 from audits.checks.bundle import verify_bundle
 from audits.checks.parties.forgotten import read_notes
+from audits.elsewhere.rehearsal import read_rehearsal
+from audits.elsewhere.sites import read_figures
 from audits.evidence.run_files import read_plan
+from audits.evidence.steps import Case
 from audits.evidence.verify import verify
 from audits.findings.release import read_waiver
 from audits.findings.snapshot import excerpt, read_snapshot
@@ -46,8 +49,10 @@ from protocols.versions import (
     LEDGER,
     MODEL_FILE,
     PLAN,
+    REHEARSAL,
     RELEASE_WAIVER,
     REPORT,
+    SITE_FIGURES,
     STATE,
     WAIVERS,
     Format,
@@ -374,6 +379,16 @@ WAYS: dict[Format, dict[str, Way]] = {
     },
     RELEASE_WAIVER: {
         "a waiver": lambda n, s, w: said(lambda: read_waiver(b'{"version":%d}' % n), 5),
+    },
+    REHEARSAL: {
+        "rehearsal.json": lambda n, s, w: said(
+            lambda: read_rehearsal(b'{"version":%d}' % n, TOY.plan.digest), 5
+        ),
+    },
+    SITE_FIGURES: {
+        "figures": lambda n, s, w: said(
+            lambda: read_figures(b'{"version":%d}' % n, Case(TOY.view()), CLIENT), 5
+        ),
     },
     MODEL_FILE: {
         "a model's file": model_file,

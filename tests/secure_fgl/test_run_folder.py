@@ -40,7 +40,7 @@ def kind(path: Path) -> str:
         return f"{path.parts[0]}/<party>/"
     if path.stem.startswith("round-"):
         return "checkpoints/round-<n>.npz"
-    if path.parts[0] in ("ledger", "heads"):
+    if path.parts[0] in ("attacks", "ledger", "heads"):
         return f"{path.parts[0]}/<party>{path.suffix}"
     return place
 
@@ -60,6 +60,7 @@ def test_every_file_of_a_run_and_its_audits_is_named_and_no_other(tmp_path: Path
         look(("audit", words[0], run, *words[1:]))
     # Of runs between organisations, gathered; of policies that name approvers; while it runs.
     between = {"charter.json", "checkpoints.json", "forgotten/<party>.jsonl"}
+    between |= {"attacks/<party>.json", "rehearsal.json"}
     assert named() - seen == {"private/<party>/", "approvals.json", *between}
     assert seen <= named()
 

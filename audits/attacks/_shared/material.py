@@ -274,6 +274,8 @@ class Material:
         missing: why there are none; empty if there are.
         unread: updates left, and none of them could be looked at.
         simulated: whether all roles ran in one process.
+        units: clients of whom rows are made; empty: all. At one site it is that site's client: the
+            others' data and messages are drawn, and serve as controls alone.
     """
 
     case: Case
@@ -294,3 +296,4 @@ class Material:
     missing: str = ""
     unread: bool = False
     simulated: bool = False
+    units: frozenset[str] = frozenset()

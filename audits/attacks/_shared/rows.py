@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from audits.attacks._shared.material import Exposure, Material
@@ -17,13 +19,12 @@ from audits.attacks._shared.samples import Attack, NotApplicable, Samples
 class AttackRows:
     """Makes the rows of one attack."""
 
-    def __init__(self, one: Attack, material: Material, profile: Profile, seed: str) -> None:
-        self._attack, self._material = one, material
-        self._profile, self._seed = profile, seed
+    def __init__(self, one: Attack, profile: Profile, seed: str) -> None:
+        self._attack, self._profile, self._seed = one, profile, seed
 
-    def made(self) -> tuple[list[AttackRow], tuple[Claim, ...]]:
+    def made(self, material: Material) -> tuple[list[AttackRow], tuple[Claim, ...]]:
         """Run the attack; return its rows and claims. A crash is one row, and no claim."""
-        one, material = self._attack, self._material
+        one = self._attack
         if one.needs_capture and not material.exposures:
             why = material.missing or "no message was captured in this run"
             # Whoever takes keys or data away must not make an attack look superfluous.
@@ -32,7 +33,8 @@ class AttackRows:
             return [self._blank("ERROR", "what the receiver saw cannot be read")], ()
         try:
             found = one.run(material, self._generator(0), self._profile)
-            rows = [self._row(n, row) for n, row in enumerate(found.rows, 1)]
+            kept = [_of(row, material.units) for row in found.rows]
+            rows = [self.row(n, row) for n, row in enumerate(kept, 1)]
         except Exception as error:  # fails closed: no crash may hide the other attacks or pass
             return [self._blank("ERROR", f"the attack failed ({type(error).__name__})")], ()
         if not rows:
@@ -77,7 +79,8 @@ class AttackRows:
             "seed": self._seed,
         }
 
-    def _row(self, number: int, found: Samples | NotApplicable) -> AttackRow:
+    def row(self, number: int, found: Samples | NotApplicable) -> AttackRow:
+        """Return one judged row; raises ValueError for one that a reader would refuse."""
         from audits.attacks._shared.reading import row_doubt
         from audits.attacks._shared.verdicts import judge
 
@@ -109,6 +112,29 @@ class AttackRows:
         if doubt := row_doubt(row, one, self._seed):  # a reader would refuse it
             raise ValueError(f"an attack gave a row that cannot be its own: {doubt}")
         return row
+
+
+def _of(found: Samples | NotApplicable, units: frozenset[str]) -> Samples | NotApplicable:
+    """Return what was measured of some clients alone; the others were there as controls."""
+    if isinstance(found, NotApplicable) or not units or not found.client_clusters:
+        return found
+    there = np.array([unit in units for unit in found.units])
+    if not there.any():
+        why = "this client has too few records on one side of the question"
+        return NotApplicable(why, found.payload, found.what, arises=True)
+    values = {name: getattr(found, name)[there] for name in ("prior", "raw", "null", "protected")}
+    part = there.mean()  # all clients' records are counted together, and are equally many
+    return replace(
+        found,
+        units=tuple(unit for unit in found.units if unit in units),
+        positives=int(found.positives * part),
+        negatives=int(found.negatives * part),
+        note=" ".join(filter(None, (found.note, _CONTROLS))),
+        **values,
+    )
+
+
+_CONTROLS = "The other clients of the controls were drawn from this site's own statistics"
 
 
 def _unreadable(exposure: Exposure) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from protocols.plan.plan import Plan
+    from secure_fgl.store.finished_run import Run
 
 LARGEST = 1 << 26  # bytes; a plan of 1,000 clients takes 100 kB, a head 300 B
 
@@ -91,6 +92,22 @@ def _is_head(text: str) -> bool:
     except CryptoError:
         return False
     return True
+
+
+def run_at(path: Path, name: str | None) -> Run:
+    """Return a run folder's run, or one party's side of the run of a name.
+
+    Raises:
+        UsageError: it is neither, is of another name, or the party joined several and none is
+            named.
+    """
+    from secure_fgl.store.finished_run import Run
+    from secure_fgl.store.sides.party_side import check_name
+    from secure_fgl.store.sides.places import RUNS, place_of
+
+    found = Run(place_of(path, name) if name is not None and (path / RUNS).is_dir() else path)
+    check_name(found.name, name)
+    return found
 
 
 def choose(what: str, name: str, known: Iterable[str]) -> str:

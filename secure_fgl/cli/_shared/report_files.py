@@ -1,4 +1,4 @@
-"""What ``audit report`` keeps in a run folder: the baseline and the waivers it was given.
+"""What ``audit report`` keeps in a run folder: baseline, waivers and rehearsal it was given.
 
 A report is a pure function of a run's files, so that ``audit verify`` can render it again. What a
 reader brings along is therefore first taken over into the run, with the day on which expiry was
@@ -7,7 +7,7 @@ judged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from audits.report.models import Report
     from secure_fgl.store.finished_run import Run
 
-BASELINE, WAIVERS = "baseline.json", "waivers.json"
+BASELINE, WAIVERS, REHEARSAL = "baseline.json", "waivers.json", "rehearsal.json"
 
 _GIVE = "give a run folder, or the report.json of one"
 _ADVICE = {
@@ -114,6 +114,33 @@ def with_waivers(view: RunView, given: Path | None, *, drop: bool) -> RunView:
         return view  # spoilt: none is in force, and the report has a finding that says so
 
 
+def with_rehearsal(view: RunView, given: Path | None, *, drop: bool) -> RunView:
+    """Return the view with the rehearsal that is quoted now.
+
+    Raises:
+        UsageError: it is none, or of another plan: both digests are named.
+    """
+    from audits.elsewhere.rehearsal import REHEARSAL_LIMIT, read_rehearsal
+    from audits.evidence.steps import Case
+    from protocols.errors import EvidenceError, OtherVersion
+    from secure_fgl.errors import UsageError
+
+    if given is None:
+        return replace(view, rehearsal_text=b"") if drop else view
+    data = read_bytes(given, "rehearsal", REHEARSAL_LIMIT)
+    try:
+        read_rehearsal(data, Case(view).plan_digest)
+    except OtherVersion:
+        raise
+    except EvidenceError as error:
+        raise UsageError(
+            f"{given} is no rehearsal of this run; nothing of it is quoted.",
+            why=error.what,
+            fix="rehearse this run's own configuration: secure-fgl audit rehearse CONFIG",
+        ) from error
+    return replace(view, rehearsal_text=data)
+
+
 def judge_again(run: Run) -> None:
     """Judge today whether the waivers that a run keeps are still in force; render what changes.
 
@@ -131,15 +158,24 @@ def judge_again(run: Run) -> None:
         run.report(FORMATS)
 
 
-def tell_kept(report: Report, view: RunView, *, given: Mapping[str, bool]) -> None:
-    """Say on stderr what is in force although nobody gave it, and which waivers are not."""
+def tell_kept(report: Report, view: RunView, *, given: tuple[Path | None, ...]) -> None:
+    """Say on stderr what is in force although nobody gave it, and which waivers are not.
+
+    Args:
+        report: as it was made.
+        view: what the run keeps now.
+        given: baseline, waivers and rehearsal, where the command was given them.
+    """
     from secure_fgl.cli._shared.output import say
 
-    if view.baseline_text and not given[BASELINE]:
+    baseline, waivers, rehearsal = given
+    if view.baseline_text and baseline is None:
         run = report.changes.baseline_run if report.changes else "unreadable"
         say(f"Baseline: {BASELINE} of an earlier report stays in force (run {run}; --no-baseline).")
-    if view.waivers_text and not given[WAIVERS]:
+    if view.waivers_text and waivers is None:
         say(f"Waivers: {WAIVERS} of an earlier report stays in force (--no-waivers).")
+    if view.rehearsal_text and rehearsal is None:
+        say(f"Rehearsal: {REHEARSAL} that was given earlier is still quoted (--no-rehearsal).")
     for finding in report.findings:
         if finding.waiver is not None:
             owner, until = finding.waiver.owner, finding.waiver.until
@@ -148,7 +184,16 @@ def tell_kept(report: Report, view: RunView, *, given: Mapping[str, bool]) -> No
             say(f"{finding.rule.replace('_', ' ')}: {finding.message}", style="yellow")
 
 
+def kept_of(view: RunView) -> dict[str, bytes]:
+    """Return the files that a run keeps of what reports were given, by name."""
+    return {
+        BASELINE: view.baseline_text,
+        WAIVERS: view.waivers_text,
+        REHEARSAL: view.rehearsal_text,
+    }
+
+
 def keep(run: Run, view: RunView) -> None:
-    """Write the two files, or remove them; each as a whole or not at all."""
-    for name, content in ((BASELINE, view.baseline_text), (WAIVERS, view.waivers_text)):
+    """Write these files, or remove them; each as a whole or not at all."""
+    for name, content in kept_of(view).items():
         run.keep(name, content)

@@ -109,6 +109,10 @@ EXAMPLE = {
         "secure-fgl audit gather north.zip south.zip office.zip --out runs/pilot",
         "secure-fgl audit verify runs/pilot --heads heads-held-by-the-clients.json",
     ),
+    "rehearse": example(
+        "secure-fgl audit rehearse examples/banks.yaml --set policy=strict --out rehearsal.json",
+        "secure-fgl audit report runs/first --rehearsal rehearsal.json",
+    ),
     "release": example(
         "secure-fgl audit release runs/first --require A05,A09",
         "secure-fgl audit release runs/first --require A05 --margin 0.02 --waivers accepted.yaml "

@@ -23,7 +23,12 @@ __all__ = ["at_rest", "gather_files", "write_hand_over"]
 
 
 def write_hand_over(
-    party: str | Path, out: str | Path, *, run: str | None = None, data: Path | None = None
+    party: str | Path,
+    out: str | Path,
+    *,
+    run: str | None = None,
+    data: Path | None = None,
+    figures: bytes = b"",
 ) -> tuple[Path, Verification]:
     """Write a party's own side of a run as a file for the others.
 
@@ -32,6 +37,7 @@ def write_hand_over(
         out: the file; it must not exist.
         run: the run's name; None: the one run that the party joined.
         data: the site's own tables, which must not show in the file; None: keys and paths alone.
+        figures: of attacks on this side, signed; see `secure_fgl.store.sides.figures`.
 
     Returns:
         The file, and what this side's own steps say of it.
@@ -47,7 +53,7 @@ def write_hand_over(
     found = Run(place)
     with at_rest(place):
         view = found.view()
-    path, packed = Path(out), hand_over(view)
+    path, packed = Path(out), hand_over(view, figures)
     refuse_found(path.name, packed, at_hand(data, party_of(place)))
     _write(path, packed)
     return path, verify(view)

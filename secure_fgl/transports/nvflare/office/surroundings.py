@@ -12,12 +12,24 @@ from typing import Any
 
 from secure_fgl.store.budgets import VARIABLE as BUDGETS
 
-__all__ = ["budgets_at", "ending_as_one"]
+__all__ = ["as_interrupts", "budgets_at", "ending_as_one"]
 
 
 @contextlib.contextmanager
 def ending_as_one(work: Path) -> Iterator[None]:
     """Let SIGTERM and SIGHUP end a rehearsal as Ctrl-C does, with nobody left behind."""
+    try:
+        with as_interrupts():
+            yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"Every process was ended; what each party kept is in {work}"
+        ) from None
+
+
+@contextlib.contextmanager
+def as_interrupts() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end what follows as Ctrl-C does; in the main thread alone."""
 
     def stop(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
@@ -27,10 +39,6 @@ def ending_as_one(work: Path) -> Iterator[None]:
     before = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(
-            f"Every process was ended; what each party kept is in {work}"
-        ) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,0 +1,1 @@
+"""Attacks where no whole run lies: in a rehearsal, thrown away after it, and at one site"""
