@@ -29,7 +29,7 @@ from protocols.plan.plan import FieldPlan
 from protocols.shown import Shown
 from protocols.strict import Strict
 
-REPORT_VERSION: Literal[6] = 6
+REPORT_VERSION: Literal[7] = 7
 Severity = Literal["critical", "high", "medium", "low", "info"]
 State = Literal["OK", "ATTENTION", "FAIL", "NOT TESTED"]
 
@@ -314,7 +314,7 @@ class Report(Shown):
     facts: ClassVar = ("subject.algorithm", "subject.policy", "subject.run", "integrity.verdict")
     listed: ClassVar = ("verdict_strip", "question", "state", "answer")
 
-    schema_version: Literal[6] = REPORT_VERSION
+    schema_version: Literal[7] = REPORT_VERSION
     tool: Tool = Setting(default_factory=Tool)
     subject: Subject
     transport: str
