@@ -184,7 +184,7 @@ def same_chance(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give attacks on every run the same chance.
 
     It comes from the heads of ledgers, hence from keys drawn anew for each run. A null control
-    that is right excludes chance in one draw of twenty to forty, and the verdict is INVALID then.
+    that is right is called biased in one report of 10,000; values differ from draw to draw.
     """
     from audits import attacks  # a second, which tests of pytest's own runs need not
     from audits.report import attack_rows

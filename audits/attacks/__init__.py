@@ -12,12 +12,14 @@ import difflib
 import hashlib
 import pkgutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 
+from audits.attacks._judging.earlier import carried, claims_carried
+from audits.attacks._judging.family import settled
 from audits.attacks._models.released import Candidates, Released
 from audits.attacks._shared import payloads
 from audits.attacks._shared.answers import Answer, Answers
@@ -165,9 +167,9 @@ def attack(
         material: the run.
         ids: attacks by id or name; all, if empty.
         profile: how much work; ``quick`` or ``default``.
-        earlier: what was found before. Where it is about the same ledgers and code, its rows stay
-            for attacks that are not asked for now, or that can no longer be run: no verdict goes
-            away because less is looked at.
+        earlier: what was found before. Where it is about the same ledgers and code, its FAIL and
+            INCONCLUSIVE stay for attacks that are not asked for now, or that can no longer be run,
+            and a FAIL of a stronger profile stays in any case. Its PASS becomes NOT_TESTED.
         time_budget: seconds after which no further attack begins, and one that trains models
             ends; what was not done is NOT_TESTED and listed. None: no limit. A report cut short
             depends on the machine.
@@ -175,6 +177,7 @@ def attack(
 
     Returns:
         A row per question and payload. An attack that crashes is a row with the verdict ERROR.
+        The null controls of all rows are judged together.
 
     Raises:
         ValueError: no such attack.
@@ -200,12 +203,12 @@ def attack(
         else:
             found, held = row.made(material)
         kept = [old for old in before.rows if old.id == one.id] if before is not None else []
-        if before is not None and _silent(found) and not _silent(kept):
-            found, held = kept, before.claims if _claims(kept) else ()
-        known = {(old.payload, old.what): old for old in kept if old.verdict in _LOOKED}
-        found = [_still(row, known) for row in found]
-        rows += found
+        stays = carried(found, kept, row.untested)
+        if before is not None and _claims(kept):
+            held = claims_carried(held, before.claims, stays, silent=_silent(found))
+        rows += stays
         claims += held
+    rows = [*settled(rows)]
     tried = {row.payload for row in rows if row.verdict in _LOOKED and row.prior is not None}
     return AttackReport(
         run=case.roster_file.run,
@@ -228,12 +231,7 @@ def _same(earlier: AttackReport, case: Case, heads: str) -> bool:
 
 
 def _silent(rows: Sequence[AttackRow]) -> bool:
-    return all(row.verdict == "NOT_TESTED" for row in rows)
-
-
-def _still(row: AttackRow, known: Mapping[tuple[str, str], AttackRow]) -> AttackRow:
-    """Return a row, or what was found before where its question can no longer be asked."""
-    return known.get((row.payload, row.what), row) if row.verdict == "NOT_TESTED" else row
+    return not any(row.verdict in _LOOKED for row in rows)
 
 
 def _claims(rows: Sequence[AttackRow]) -> bool:

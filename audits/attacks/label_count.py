@@ -17,7 +17,8 @@ each round count by how little noise it shows.
 **What the number means.** Overlap: how much of the client's class mix the attacker has right, 1 for
 all of it. The prior is the best guess without the message (the class shares of all others, pooled
 or client by client, or equal shares). A second question is asked where clients lack classes: are
-the classes that a client holds ranked above those it lacks?
+the classes that a client holds ranked above those it lacks? Where the prior is above 0.8 the
+overlap has little room, and the share of the prior's error that is removed is asked besides.
 
 **Controls.** Raw: the same on the unprotected message. Null: the same on other clients' messages.
 An estimate from another client's message may be worse than a guess, since clients differ; that is
@@ -41,6 +42,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from audits.attacks._judging.skill import fits, skill
 from audits.attacks._methods.statistics import auc, best_known
 from audits.attacks._shared.label_mix import Estimate, Last, estimate, together
 from audits.attacks._shared.material import Array, Exposure, Layers, Material, change
@@ -56,6 +58,8 @@ HELD = Rule(
     chance=0.5,
     null_side="above",
 )
+SKILL = Rule("share of the prior's error that is removed", margin=0.1, gate=0.3, null_side="above")
+_FULL = 0.8  # of the prior, above which the overlap has too little room to tell
 
 __all__ = ["ATTACK", "LabelCount", "Last", "estimate", "overlap"]
 
@@ -118,7 +122,7 @@ class LabelCount:
     metric: str = MIX.metric
     margin: float = MIX.margin
     gate: float = MIX.gate
-    rules: tuple[Rule, ...] = (MIX, HELD)
+    rules: tuple[Rule, ...] = (MIX, HELD, SKILL)
     needs_capture: bool = True
 
     def run(self, material: Material, rng: np.random.Generator, profile: str) -> Findings:
@@ -161,15 +165,23 @@ def _rows(trials: Sequence[_Trial], payload: str, seen: str) -> list[Samples | N
         payload: that he reads.
         seen: what of it, in words.
     """
-    rows: list[Samples | NotApplicable] = [
+    rows = _mixes(
         _samples(trials, overlap, payload, f"class mix of single clients, from {seen}", MIX)
-    ]
+    )
     lacking = [t for t in trials if 0 < np.count_nonzero(t.truth) < t.truth.size]
     what = f"which classes single clients hold, from {seen}"
     if len({t.client for t in lacking}) < 2:
         why = "fewer than two clients lack any class, so there is nothing to tell apart"
         return [*rows, NotApplicable(why, payload, what, arises=True)]
     return [*rows, _samples(lacking, _ranked, payload, what, HELD)]
+
+
+def _mixes(found: Samples) -> list[Samples | NotApplicable]:
+    """Return the overlap, and beside a prior that leaves it little room its skill score."""
+    room = 1.0 - float(found.prior.mean())
+    if room >= 1.0 - _FULL:
+        return [found]
+    return [fits(found, room, MIX), skill(found, room, SKILL)]
 
 
 def _counted(victim: Exposure) -> bool:

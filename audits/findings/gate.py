@@ -98,8 +98,8 @@ def _judged(row: AttackRow, margin: str) -> tuple[str, str]:
     if by == row.margin or not judged:
         return row.verdict, by
     figures = Figures.of(row.chance, values)
-    facts = (float(by), float(row.gate), row.null_side, row.exact, figures.gap.n)
-    found = verdict_of(figures, *facts)
+    facts = (float(by), float(row.gate), row.exact, figures.gap.n)
+    found = verdict_of(figures, *facts, biased=False)  # else the row would be INVALID
     # Figures of another program's attacks give PASS where the report takes none of theirs.
     return (row.verdict if found == "PASS" else found), by
 

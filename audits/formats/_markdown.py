@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from audits.attacks._shared.models import Value
+from audits.attacks._shared.models import AttackRow, NotTested, Value
 from audits.attacks._shared.payloads import PAYLOADS
-from audits.report.attack_words import reading, show, verdict
+from audits.report import words
+from audits.report.attack_words import POWER, reading, show, verdict
 from audits.report.models import Report
 from audits.report.words import visible
+from audits.views.seen import View
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~])")
 
@@ -33,6 +35,16 @@ def code(text: str) -> str:
 def attacks(report: Report) -> str:
     """Return section 5."""
     parts = [plain(report.tried.state)]
+    if report.attacks:
+        parts.append(tried(report.attacks))
+        parts.append(_reading(report))
+    if report.not_tested:
+        parts.append(untried(report.not_tested))
+    return "\n\n".join([*parts, *_at_sites(report), *_rehearsed(report)])
+
+
+def tried(found: Sequence[AttackRow]) -> str:
+    """Return the table of attacks."""
     rows = (
         (
             plain(f"{row.id} {row.name}"),
@@ -44,22 +56,23 @@ def attacks(report: Report) -> str:
             row.margin if row.protected is not None else "",
             str(row.n_clients) if row.n_clients else "",
             f"{show(row.n_pos)}; {show(row.n_neg)}" if row.n_pos or row.n_neg else "",
+            row.detectable,
             plain(row.reason),
         )
-        for row in report.attacks
+        for row in found
     )
     header = ("attack", "payload", "verdict", "metric", "chance", "prior", "null", "protected",
-              "raw", "gain", "margin", "clients", "records", "why")  # fmt: skip
-    if report.attacks:
-        parts.append(table(header, rows))
-        parts.append(_reading(report))
+              "raw", "gain", "margin", "clients", "records", "power", "why")  # fmt: skip
+    return table(header, rows)
+
+
+def untried(found: Sequence[NotTested]) -> str:
+    """Return the table of payloads that no attack looked at."""
     untested = (
         (row.payload, plain(PAYLOADS[row.payload]), "**NOT TESTED**", plain(row.why))
-        for row in report.not_tested
+        for row in found
     )
-    if report.not_tested:
-        parts.append(table(("payload", "what it is", "state", "why"), untested))
-    return "\n\n".join([*parts, *_at_sites(report), *_rehearsed(report)])
+    return table(("payload", "what it is", "state", "why"), untested)
 
 
 def _at_sites(report: Report) -> list[str]:
@@ -134,7 +147,7 @@ def _rehearsed(report: Report) -> list[str]:
 def _reading(report: Report) -> str:
     known = {row.id: row.name for row in report.attacks}
     lines = (f"- {plain(f'{id} {name}: {reading(id)}')}" for id, name in known.items())
-    return "How to read a row:\n\n" + "\n".join(lines)
+    return f"How to read a row:\n\n- {plain(POWER)}\n" + "\n".join(lines)
 
 
 def _value(found: Value | None) -> str:
@@ -160,3 +173,53 @@ def claims(report: Report) -> str:
     )
     header = ("claim", "state", "unit", "claimed ε", "at least", "ceiling", "confidence", "trials")
     return table(header, rows)
+
+
+def view(found: View) -> str:
+    """Return what one role could see, or some pooled."""
+    who = " and ".join(
+        f"{words.role(role)} ({count})"
+        for role, count in zip(found.roles, found.parties, strict=True)
+    )
+    rows = (
+        (
+            plain(f"{words.role(row.sender_role)} → {words.role(row.recipient_role)}"),
+            plain(row.item),
+            " ".join(row.payloads),
+            plain(words.protection(row.protection)),
+            str(row.count),
+            words.size(row.bytes),
+            f"{row.most}, {words.size(row.most_bytes)}",
+            words.span(row.first_round, row.last_round),
+            plain(row.opens or "nothing"),
+        )
+        for row in found.reached
+    )
+    header = ("route", "item", "payloads", "protection", "envelopes", "size",
+              "to one party at most", "rounds", "what it opens")  # fmt: skip
+    parts = [
+        f"# What could be seen by: {plain(who)}",
+        *(f"> **{plain(note)}**" for note in found.notes),
+        f"{plain(found.algorithm)}, policy {plain(found.policy)}, run `{code(found.run)}`. "
+        f"Evidence: **{plain(found.evidence)}**.",
+        plain(found.unseen),
+        "## What reached it",
+        table(header, rows) if found.reached else "Nothing was addressed to it.",
+        "## Who holds which key",
+        _list(found.keys),
+        "## What it learns",
+        _list(found.learns),
+    ]
+    if len(found.roles) > 1:
+        parts += ["## What they have only together", _list(found.together)]
+    parts += ["## Attacks that start from there", *_started(found)]
+    return "\n\n".join(parts)
+
+
+def _started(found: View) -> list[str]:
+    parts = [tried(found.attacks)] if found.attacks else ["No attack starts from there."]
+    return [*parts, untried(found.not_tested)] if found.not_tested else parts
+
+
+def _list(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {plain(line)}" for line in lines) or "Nothing."

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from audits.attacks._shared.models import AttackRow
 from audits.report import words
 from audits.report.models import Egress, Finding, Report
+from audits.views.seen import Reached, View
 
 FORMAT = "csv"
 FILES = ("inventory.csv", "findings.csv", "attacks.csv")
@@ -48,12 +49,23 @@ _FINDINGS = (
 )
 _VALUES = ("prior", "null", "protected", "raw", "raw_gap", "gap")
 _PLAIN = ("id", "name", "payload", "what", "profile", "verdict", "metric", "chance")
-_LAST = ("margin", "gate", "n_clients", "n_pos", "n_neg", "needed_n", "seed", "reason")
+_LAST = (
+    "margin",
+    "gate",
+    "n_clients",
+    "n_pos",
+    "n_neg",
+    "needed_n",
+    "detectable",
+    "seed",
+    "reason",
+)
 _ATTACKS = (
     *_PLAIN,
     *(f"{name}{end}" for name in _VALUES for end in ("", "_low", "_high")),
     *_LAST,
 )
+_REACHED = tuple(Reached.model_fields)
 _NUMBER = re.compile(r"-\d+(\.\d+)?", re.ASCII)
 _MEASURED = ("metric", "margin", "gate")  # empty where nothing was measured: no rule was applied
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -76,6 +88,21 @@ def render(report: Report) -> dict[str, bytes]:
         FILES[1]: _table(_FINDINGS, map(_finding, report.findings)),
         FILES[2]: _table(_ATTACKS, map(_attack, report.attacks)),
     }
+
+
+def render_view(view: View) -> dict[str, bytes]:
+    """Return ``view.csv``, what reached the role, and ``view-attacks.csv``."""
+    return {
+        "view.csv": _table(_REACHED, map(_reached, view.reached)),
+        "view-attacks.csv": _table(_ATTACKS, map(_attack, view.attacks)),
+    }
+
+
+def _reached(row: Reached) -> list[object]:
+    facts = row.model_dump(mode="json")
+    facts["protection"] = " > ".join(row.protection)
+    facts["payloads"] = " ".join(row.payloads)
+    return [facts[name] for name in _REACHED]
 
 
 def _finding(finding: Finding) -> list[object]:

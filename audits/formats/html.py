@@ -17,6 +17,7 @@ from audits.report import attack_words, words
 from audits.report.method import said_of
 from audits.report.models import Egress, PartyFacts, Report
 from audits.report.sections import Labelled, RoundBytes
+from audits.views.seen import View
 
 FORMAT = "html"
 FILES = ("report.html",)
@@ -68,6 +69,7 @@ def _environment() -> Environment:
         mark=svg.mark,
         verdict=attack_words.verdict,
         reading=attack_words.reading,
+        power=attack_words.power,
         atleast=attack_words.show,
         slug=lambda text: "".join(c if c.isalnum() else "-" for c in text.lower()),
         part=_part,
@@ -77,6 +79,7 @@ def _environment() -> Environment:
     )
     made.globals.update(
         plural=words.plural,
+        power_means=attack_words.POWER,
         span=words.span,
         said_of=said_of,
         split=words.split,
@@ -124,6 +127,12 @@ def render(report: Report) -> dict[str, bytes]:
     page = _environment().get_template("report.html.j2")
     text = page.render(report=report, subject=report.subject, charts=_charts(report))
     return {FILES[0]: text.encode("utf-8")}
+
+
+def render_view(view: View) -> dict[str, bytes]:
+    """Return ``view.html``."""
+    page = _environment().get_template("view.html.j2")
+    return {"view.html": page.render(view=view).encode("utf-8")}
 
 
 def _charts(report: Report) -> dict[str, Any]:

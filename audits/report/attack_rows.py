@@ -124,7 +124,8 @@ def _uncounted(row: AttackRow) -> AttackRow:
     if row.verdict != "PASS":
         return row
     reason = f"{_FOREIGN}{row.reason}"[:_LONGEST]
-    return row.model_copy(update={"verdict": "INCONCLUSIVE", "reason": reason})
+    gone = {"verdict": "INCONCLUSIVE", "reason": reason, "detectable": ""}
+    return row.model_copy(update=gone)
 
 
 def _unproved(claim: Claim) -> Claim:

@@ -30,7 +30,8 @@ _ATTACKED = (
 _JUDGED = (
     "PASS needs an attack that succeeds on the raw message, a null control at chance, and an "
     "interval of the gain over the prior that lies below the margin as a whole. What falls short "
-    "of that is INCONCLUSIVE or INVALID."
+    "of that is INCONCLUSIVE or INVALID. Null controls of estimates are tested together (Holm): a "
+    "report whose controls are sound holds an INVALID row by chance in one of 10,000."
 )
 _SAME = (
     "This report is a function of the run's files: no clock, no network, no chance. "

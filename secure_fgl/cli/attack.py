@@ -69,7 +69,9 @@ def attack(  # noqa: PLR0913, PLR0917 - switches of a command line, all by name
     beside chance, the best guess without the message, the same attack without protection and on
     somebody else's message. A verdict is FAIL, PASS, INCONCLUSIVE (the attack was too weak, or the
     clients too few), INVALID, NOT_APPLICABLE, NOT_TESTED or ERROR. All chance comes from the run's
-    own ledgers. What was found before stays for attacks that are not asked for now.
+    own ledgers. An earlier FAIL or INCONCLUSIVE stays for attacks that are not asked for now, or
+    cannot be run any more; an earlier PASS becomes NOT_TESTED. A FAIL of --profile default stays
+    whatever quick finds.
 
     Writes RUN/attacks.json and the report anew. Exit code, the first that applies: 5 evidence
     broken, 6 not planned, 7 a privacy claim falsified, 3 findings, 4 with --strict, 0.
@@ -143,6 +145,7 @@ def _seconds(text: str) -> float | None:
 
 def print_found(found: AttackReport, untested: Iterable[NotTested], missing: str) -> None:
     """Print what attacks found, what was not tested, and why nothing captured was looked at."""
+    from audits.report.attack_words import power
     from audits.report.attack_words import verdict as shown
     from secure_fgl.cli._shared.output import WORDS, cell, console, grid, say
 
@@ -156,8 +159,8 @@ def print_found(found: AttackReport, untested: Iterable[NotTested], missing: str
     out = console(stderr=False)
     out.print(table)
     for row in found.rows:
-        if row.verdict != "PASS":
-            say(f"{_asked(row)} {shown(row)}: {row.reason}", stderr=False)
+        said = power(row) if row.verdict == "PASS" else row.reason
+        say(f"{_asked(row)} {shown(row)}: {said}", stderr=False)
     for claim in found.claims:
         say(f"Claim {claim.status.replace('_', ' ')}: {claim.text}", stderr=False)
     for gap in untested:

@@ -7,7 +7,7 @@ from typing import Any
 
 from audits.attacks import attacks, code_digest, heads_digest, seed_of
 from audits.attacks._shared.models import AttackReport, AttackRow, Claim, Value
-from audits.attacks._shared.verdicts import decimal
+from audits.attacks._shared.verdicts import Figures, decimal, power_of
 from audits.evidence.run_files import RunView
 from audits.evidence.steps import Case
 
@@ -68,7 +68,18 @@ def row(**changes: Any) -> AttackRow:
         if facts[name] is not None:
             value, low, high = facts[name].split()
             facts[name] = Value(value=value, low=low, high=high, n=facts["n_clients"] or 1)
-    return AttackRow(**facts)
+    return AttackRow(**{"detectable": _power(facts), **facts})
+
+
+def _power(facts: dict[str, Any]) -> str:
+    """Return what stands beside a PASS with these figures."""
+    values = {name: facts[name] for name in ("prior", "null", "protected", "raw", "raw_gap", "gap")}
+    if facts["verdict"] != "PASS" or None in values.values():
+        return "0.06" if facts["verdict"] == "PASS" else ""
+    if values["gap"].n < 2 and not facts["exact"]:
+        return "0.06"
+    figures = Figures.of(facts["chance"] or "0", values)
+    return power_of(figures, float(facts["margin"]), exact=facts["exact"])
 
 
 def claim(**changes: Any) -> Claim:

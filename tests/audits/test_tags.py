@@ -1,4 +1,8 @@
-"""A02 and A03: whether tags of items can be turned back, in every mode and collusion."""
+"""A02 and A03: whether tags of items can be turned back, in every mode and collusion.
+
+Trials: 12 clients of 8 items each among 60. Items are pinned; keys are drawn anew, and two tags of
+different items are equal with a chance far below 1e-9.
+"""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ __all__ = [
     "bucket",
 ]
 
-ATTACKS_VERSION: Literal[1] = 1
+ATTACKS_VERSION: Literal[2] = 2
 ATTACKS_LIMIT = 4 << 20  # bytes; a row takes about 1 kB
 Verdict = Literal[
     "PASS", "FAIL", "INCONCLUSIVE", "INVALID", "NOT_APPLICABLE", "NOT_TESTED", "ERROR"
@@ -85,6 +85,8 @@ class AttackRow(Strict):
         reason: why this verdict, in words.
         needed_n: about how many clients would decide it; None if no number would, or none is
             needed.
+        detectable: beside PASS, its power: the smallest gain over the prior that would have been a
+            FAIL with a chance of 95 %; of facts, the gain that was planted and found; else empty.
     """
 
     id: str = Setting(pattern=_ATTACK)
@@ -113,6 +115,7 @@ class AttackRow(Strict):
     verdict: Verdict
     reason: str = Setting(min_length=1, max_length=600)
     needed_n: int | None = Setting(default=None, ge=1)
+    detectable: str = Setting(default="", pattern=rf"{_DECIMAL}|^$")
 
     @field_validator("n_pos", "n_neg")
     @classmethod
@@ -127,6 +130,8 @@ class AttackRow(Strict):
         measured = self.verdict in ("PASS", "FAIL", "INVALID")
         if measured and (None in values or not self.chance or not self.payload):
             raise ValueError("a verdict that rests on figures needs all of them")
+        if (self.verdict == "PASS") != bool(self.detectable):
+            raise ValueError("a PASS, and nothing else, stands beside what it could have missed")
         return self
 
 
@@ -175,7 +180,7 @@ class AttackReport(Strict):
         not_tested: what no attack looked at.
     """
 
-    schema_version: Literal[1] = ATTACKS_VERSION
+    schema_version: Literal[2] = ATTACKS_VERSION
     run: str = Setting(max_length=64)
     plan_digest: str = Setting(pattern=_DIGEST)
     heads_digest: str = Setting(pattern=_DIGEST)

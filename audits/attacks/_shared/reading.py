@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from audits.attacks._judging.family import biased
 from audits.attacks._methods.lower_bound import CONFIDENCE
 from audits.attacks._shared.models import AttackReport, AttackRow, Claim, Value
 from audits.attacks._shared.rules import Rule
 from audits.attacks._shared.samples import Attack
-from audits.attacks._shared.verdicts import Figures, decimal, verdict_of
+from audits.attacks._shared.verdicts import Figures, decimal, misplaced, power_of, verdict_of
 
 __all__ = ["claim_doubt", "report_doubt", "row_doubt"]
 
@@ -25,9 +26,11 @@ _NAMES = ("prior", "raw", "null", "protected", "raw_gap", "gap")
 _SILENT = ("NOT_APPLICABLE", "NOT_TESTED", "ERROR")  # verdicts beside which no figure stands
 _ROUNDED = 3e-4  # between a difference of means and the mean difference, of four places each
 _SHOWN = 1e-3  # a bound this much above its claim is above it as the claim writes both down
+_MACHINES = 2e-4  # between powers that two machines compute and round up
 _FEWEST = 4  # trials of a bound, see `audits.attacks._methods.lower_bound`
 
 _FIGURES = "a verdict in it is not what its figures give"
+_POWER = "the power beside a PASS in it is not what its figures give"
 _KEPT = "figures stand in it beside a verdict that rests on none, or are missing beside another"
 _RULE = "it holds a row by a rule (metric, margin, gate, controls) that its attack does not have"
 _CLAIM = "a claim in it has a state that its bound does not give"
@@ -44,10 +47,10 @@ def report_doubt(
         seed_of: attack id -> the seed that the ledgers' heads give.
     """
     attacks = {one.id: one for one in known}
-    for row in found.rows:
+    for row, wrong in zip(found.rows, biased(found.rows), strict=True):
         if row.id not in attacks:
             return "it holds an attack that this program does not have"
-        if doubt := row_doubt(row, attacks[row.id], seed_of(row.id)):
+        if doubt := row_doubt(row, attacks[row.id], seed_of(row.id), biased=wrong):
             return doubt
     if doubt := next(filter(None, map(claim_doubt, found.claims)), ""):
         return doubt
@@ -57,13 +60,15 @@ def report_doubt(
     return ""
 
 
-def row_doubt(row: AttackRow, one: Attack, seed: str) -> str:
+def row_doubt(row: AttackRow, one: Attack, seed: str, *, biased: bool = False) -> str:
     """Say why a row cannot be its attack's; empty if nothing speaks against it.
 
     Args:
         row: as it was read, or before it is written.
         one: the registered attack of that id.
         seed: of that attack in this run.
+        biased: whether its null control is, beside the other rows of its report; of facts the row
+            itself says it.
     """
     if (row.name, row.question) != (one.name, one.question):
         return "it holds a row that asks something else than the attack of its name"
@@ -77,12 +82,12 @@ def row_doubt(row: AttackRow, one: Attack, seed: str) -> str:
     rule = _rule(row, one)
     if rule is None:
         return _RULE
-    return _differences(row, figures) or _verdict(row, figures)
+    return _differences(row, figures) or _verdict(row, figures, biased=biased)
 
 
 def _without(row: AttackRow, one: Attack) -> str:
     """Judge a row in which nothing was measured; it decides nothing."""
-    numbers = row.n_clients or row.n_pos or row.n_neg or row.needed_n
+    numbers = row.n_clients or row.n_pos or row.n_neg or row.needed_n or row.detectable
     if row.verdict in ("PASS", "FAIL", "INVALID") or row.chance or numbers:
         return _KEPT
     return "" if _same(row, one.rules[0]) else _RULE
@@ -117,16 +122,18 @@ def _differences(row: AttackRow, figures: Mapping[str, Value]) -> str:
     return ""
 
 
-def _verdict(row: AttackRow, figures: Mapping[str, Value]) -> str:
-    given = verdict_of(
-        Figures.of(row.chance, figures),
-        float(row.margin),
-        float(row.gate),
-        row.null_side,
-        row.exact,
-        figures["gap"].n,
+def _verdict(row: AttackRow, figures: Mapping[str, Value], *, biased: bool) -> str:
+    found, margin = Figures.of(row.chance, figures), float(row.margin)
+    wrong = misplaced(found, row.null_side) if row.exact else biased
+    n = figures["gap"].n
+    given = verdict_of(found, margin, float(row.gate), row.exact, n, biased=wrong)
+    if given != row.verdict:
+        return _FIGURES
+    power = power_of(found, margin, exact=row.exact) if given == "PASS" else ""
+    near = bool(power and row.detectable) and (
+        abs(float(power) - float(row.detectable)) <= _MACHINES * max(1.0, float(power))
     )
-    return "" if given == row.verdict else _FIGURES
+    return "" if near or power == row.detectable else _POWER
 
 
 def _refutes(row: AttackRow, one: Attack) -> bool:

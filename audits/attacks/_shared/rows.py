@@ -45,6 +45,10 @@ class AttackRows:
         """Return the row of an attack that did not begin."""
         return [self._blank("NOT_TESTED", why)], ()
 
+    def untested(self, why: str, old: AttackRow) -> AttackRow:
+        """Return a row of this attack that is NOT_TESTED, about what an earlier row is about."""
+        return self._blank("NOT_TESTED", why, old.payload, old.what)
+
     def _generator(self, number: int) -> np.random.Generator:
         return np.random.default_rng([number, *bytes.fromhex(self._seed)])
 
@@ -90,7 +94,9 @@ class AttackRows:
         one = self._attack
         margin = one.margin if found.margin is None else found.margin
         gate = one.gate if found.gate is None else found.gate
-        judged = judge(found, self._generator(number), margin=margin, gate=gate)
+        # Null controls that are estimates are judged later, all of the report's together.
+        biased = None if found.exact else False
+        judged = judge(found, self._generator(number), margin=margin, gate=gate, biased=biased)
         reason = f"{judged.reason}. {found.note}" if found.note else f"{judged.reason}."
         row = AttackRow(
             **self._names(found.payload, found.what),  # type: ignore[arg-type]
@@ -108,6 +114,7 @@ class AttackRows:
             verdict=judged.verdict,
             reason=reason[:600],
             needed_n=judged.needed,
+            detectable=judged.detectable,
         )
         if doubt := row_doubt(row, one, self._seed):  # a reader would refuse it
             raise ValueError(f"an attack gave a row that cannot be its own: {doubt}")

@@ -1,6 +1,7 @@
 """From measured values to one of six verdicts, in the order of AUDITS.md A.2.
 
-1. INVALID: the null control does not sit at chance, so the attack or the data split is biased.
+1. INVALID: the null control does not sit at chance, so the attack or the data split is biased. Of
+   estimates this is told over all rows of a report together (`audits.attacks._judging.family`).
 2. INCONCLUSIVE (weak attack): on the raw message the attack does not beat the prior by its gate. A
    low score on a protected message then says nothing about the protection.
 3. FAIL: the protected message lets the attack beat the prior by more than the margin.
@@ -15,33 +16,43 @@ instead of turning a leak into a PASS. With a prior that is a constant these are
 writes them.
 
 The figures are rounded before they are judged, as they are written down: means to the nearest of
-four places, ends of intervals outwards, facts against the run. So the verdict of a row is a
-function of the row, and whoever reads one can make its verdict again (:func:`verdict_of`).
+four places, ends of intervals outwards, facts against the run. So the verdicts of a report are a
+function of its rows, and whoever reads them can make them again (:func:`verdict_of`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from math import ceil
-from typing import Literal
 
 import numpy as np
 
+from audits.attacks._judging import nulls
+from audits.attacks._judging.figures import Figures
+from audits.attacks._judging.power import detectable
+from audits.attacks._judging.reasons import Cause, limit_of, needed_for, reason_of, span
 from audits.attacks._methods.statistics import Bootstrap, Interval
-from audits.attacks._shared.models import Value, Verdict
+from audits.attacks._shared.models import Value, Verdict, bucket
 from audits.attacks._shared.rules import NullSide
 from audits.attacks._shared.samples import Samples
 
-__all__ = ["Figures", "Judgement", "decimal", "judge", "value", "verdict_of"]
+__all__ = [
+    "Figures",
+    "Judgement",
+    "decimal",
+    "invalid",
+    "judge",
+    "misplaced",
+    "null_p",
+    "power_of",
+    "value",
+    "verdict_of",
+]
 
-_SLACK = 1e-9  # above rounding, so that equal bounds are equal on every machine
-_MOST_CLIENTS = 100_000  # beyond it, "more clients" is no advice
 _PLACES = Decimal("0.0001")
 
-_Cause = Literal["alone", "biased", "weak", "leak", "within", "sample"]
-_VERDICTS: Mapping[_Cause, Verdict] = {
+_VERDICTS: Mapping[Cause, Verdict] = {
     "alone": "INCONCLUSIVE",
     "biased": "INVALID",
     "weak": "INCONCLUSIVE",
@@ -49,44 +60,6 @@ _VERDICTS: Mapping[_Cause, Verdict] = {
     "within": "PASS",
     "sample": "INCONCLUSIVE",
 }
-
-
-@dataclass(frozen=True)
-class Figures:
-    """What a verdict rests on, as it is written down.
-
-    Attributes:
-        chance: of a random guess.
-        prior, raw, null, protected: of the attack, see `audits.attacks._shared.samples.Samples`.
-        raw_gap, gap: raw and protected minus prior, client by client.
-    """
-
-    chance: float
-    prior: Interval
-    raw: Interval
-    null: Interval
-    protected: Interval
-    raw_gap: Interval
-    gap: Interval
-
-    @classmethod
-    def of(cls, chance: str, values: Mapping[str, Value]) -> Figures:
-        """Return the figures of a row.
-
-        Args:
-            chance: decimal text.
-            values: all six, by name.
-        """
-        read = {
-            name: Interval(float(v.value), float(v.low), float(v.high), v.n)
-            for name, v in values.items()
-        }
-        return cls(chance=float(chance), **read)
-
-    @property
-    def values(self) -> dict[str, Interval]:
-        """Return the six values by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "chance"}
 
 
 @dataclass(frozen=True)
@@ -99,6 +72,7 @@ class Judgement:
         values: the same as numbers.
         chance: decimal text.
         needed: about how many clients would decide it; None if that is no help or not needed.
+        detectable: beside PASS, the smallest gain that would have been found; else empty.
     """
 
     verdict: Verdict
@@ -107,9 +81,17 @@ class Judgement:
     values: Mapping[str, Interval]
     chance: str
     needed: int | None = None
+    detectable: str = ""
 
 
-def judge(samples: Samples, rng: np.random.Generator, *, margin: float, gate: float) -> Judgement:
+def judge(
+    samples: Samples,
+    rng: np.random.Generator,
+    *,
+    margin: float,
+    gate: float,
+    biased: bool | None = None,
+) -> Judgement:
     """Return the verdict on one question.
 
     Args:
@@ -117,20 +99,30 @@ def judge(samples: Samples, rng: np.random.Generator, *, margin: float, gate: fl
         rng: draws the bootstrap.
         margin: how far above the prior a protected message may be.
         gate: how far above the prior the raw control must be.
+        biased: whether the null control is; None: as if the row stood alone in its report.
     """
     draws, chance = Bootstrap(samples.units, rng), decimal(samples.chance)
     saved = _facts(samples) if samples.exact else _estimates(samples, draws)
     found = Figures.of(chance, saved)
     margin, gate = float(decimal(margin)), float(decimal(gate))
-    n = found.protected.n
-    cause = _cause(found, margin, gate, samples.null_side, samples.exact, n)
-    reason = _reason(cause, found, margin, gate, samples.null_side)
-    needed = _needed(found.gap, margin) if cause == "sample" else None
-    return Judgement(_VERDICTS[cause], reason, saved, found.values, chance, needed)
+    n, side = found.protected.n, samples.null_side
+    if samples.exact:
+        odd = biased = misplaced(found, side)
+    else:
+        counts = bucket(samples.positives), bucket(samples.negatives)
+        p = null_p(found, side, nulls.trials(*counts, n))
+        odd, biased = p < 1.0 - nulls.LEVEL, p < nulls.FAMILY if biased is None else biased
+    cause = _cause(found, margin, gate, samples.exact, n, biased=biased)
+    reason = reason_of(cause, found, margin, gate, side)
+    if odd and cause not in ("alone", "biased"):
+        reason += f"; the null control reads {span(found.null)}, as one row in twenty does by luck"
+    needed = needed_for(found.gap, margin) if cause == "sample" else None
+    power = power_of(found, margin, exact=samples.exact) if cause == "within" else ""
+    return Judgement(_VERDICTS[cause], reason, saved, found.values, chance, needed, power)
 
 
 def verdict_of(
-    figures: Figures, margin: float, gate: float, null_side: NullSide, exact: bool, n: int
+    figures: Figures, margin: float, gate: float, exact: bool, n: int, *, biased: bool
 ) -> Verdict:
     """Return the verdict that figures give, by the rules above and in their order.
 
@@ -138,20 +130,20 @@ def verdict_of(
         figures: as they are written down.
         margin: see :func:`judge`.
         gate: likewise.
-        null_side: ``above``: a null control below chance is no sign of bias.
         exact: facts, not estimates.
         n: clients behind the figures; of one, only facts can be judged.
+        biased: whether the null control is.
     """
-    return _VERDICTS[_cause(figures, margin, gate, null_side, exact, n)]
+    return _VERDICTS[_cause(figures, margin, gate, exact, n, biased=biased)]
 
 
 def _cause(
-    figures: Figures, margin: float, gate: float, null_side: NullSide, exact: bool, n: int
-) -> _Cause:
+    figures: Figures, margin: float, gate: float, exact: bool, n: int, *, biased: bool
+) -> Cause:
     gap = figures.gap
     if n < 2 and not exact:
         return "alone"
-    if _biased(figures, null_side):
+    if biased:
         return "biased"
     if figures.raw_gap.low < gate:
         return "weak"
@@ -160,17 +152,36 @@ def _cause(
     return "within" if gap.high <= margin else "sample"
 
 
-def _biased(figures: Figures, null_side: NullSide) -> bool:
+def misplaced(figures: Figures, null_side: NullSide) -> bool:
+    """Tell whether the null control of facts is not where it should be."""
+    null, limit = figures.null, limit_of(figures, null_side)
+    return null.low > limit if null_side == "above" else not null.low <= limit <= null.high
+
+
+def null_p(figures: Figures, null_side: NullSide, records: float) -> float:
+    """Return the p-value of an estimate's null control; 1 of one client.
+
+    Args:
+        figures: as they are written down.
+        null_side: ``above``: a null control below chance is no sign of bias.
+        records: from `audits.attacks._judging.nulls.trials`.
+    """
     null = figures.null
-    if null_side == "above":
-        return null.low > _limit(figures, null_side)
-    return not null.low <= figures.chance <= null.high
+    if null.n < 2:
+        return 1.0
+    limit, above = limit_of(figures, null_side), null_side == "above"
+    facts = (null.value, null.low, null.high, null.n, limit)
+    return float(nulls.p_value(*facts, above=above, records=records))
 
 
-def _limit(figures: Figures, null_side: NullSide) -> float:
-    """Return what the null control should not be above, or should be equal to."""
-    above = null_side == "above"
-    return max(figures.chance, figures.prior.value) if above else figures.chance
+def power_of(figures: Figures, margin: float, *, exact: bool) -> str:
+    """Return the power of a PASS as decimal text, see `audits.attacks._judging.power`."""
+    return decimal(_rounded(detectable(figures.gap, figures.raw_gap, margin, exact), ROUND_CEILING))
+
+
+def invalid(figures: Figures, null_side: NullSide) -> str:
+    """Say why figures whose null control is biased mean nothing."""
+    return reason_of("biased", figures, 0.0, 0.0, null_side)
 
 
 def _estimates(samples: Samples, draws: Bootstrap) -> dict[str, Value]:
@@ -203,65 +214,6 @@ def _facts(samples: Samples) -> dict[str, Value]:
         "raw_gap": least(samples.raw - samples.prior),
         "gap": most(samples.protected - samples.prior),
     }
-
-
-def _reason(cause: _Cause, found: Figures, margin: float, gate: float, null_side: NullSide) -> str:
-    """Say in words why figures give their verdict."""
-    lead, gap = found.raw_gap, found.gap
-    seen = f"{found.protected.value:.3f} is {_beside(gap)}"
-    if cause == "alone":
-        return "sample: one client has no interval; nothing can be said of others like it"
-    if cause == "biased":
-        what = "an attacker without the message" if null_side == "above" else "chance"
-        return (
-            f"the null control reads {_span(found.null)}, where {what} reaches "
-            f"{_limit(found, null_side):.3f}: the attack or the split of its records is biased, so "
-            "its other figures mean nothing"
-        )
-    if cause == "weak":
-        return (
-            f"weak attack: on the unprotected message it reaches {found.raw.value:.3f}, which is "
-            f"{_beside(lead)}; {gate:g} above is needed, and a low score on the protected message "
-            "proves nothing"
-        )
-    if cause == "leak":
-        return f"{seen}; the margin is {margin:g}"
-    if cause == "within":
-        return f"no evidence above an attacker without the message{_within(gap)}"
-    needed = _needed(gap, margin)
-    more = f"about {needed} clients would be needed" if needed else "more clients would hardly help"
-    return f"sample: {seen}, on both sides of the margin {margin:g}; {more}"
-
-
-def _needed(gap: Interval, limit: float) -> int | None:
-    """Return how many clients would move the nearer end of the interval to the limit."""
-    away = abs(gap.value - limit)
-    half = gap.high - gap.value if gap.value <= limit else gap.value - gap.low
-    if away <= _SLACK:
-        return None
-    needed = max(ceil(gap.n * (half / away) ** 2), gap.n + 1)
-    return needed if needed <= _MOST_CLIENTS else None
-
-
-def _beside(gap: Interval) -> str:
-    """Say how far a score is above or below the prior; a fact has no interval."""
-    if gap.low == gap.high == 0:
-        return "no more than an attacker without the message reaches"
-    below = gap.value < 0
-    found = Interval(-gap.value, -gap.high, -gap.low, gap.n) if below else gap
-    far = f"{found.value:.3f}" if gap.low == gap.high else _span(found)
-    return f"{far} {'below' if below else 'above'} an attacker without the message"
-
-
-def _within(gap: Interval) -> str:
-    """Say where the interval of a PASS ends; of facts, and below the prior, there is no more."""
-    if gap.high < 0.0005:
-        return "" if gap.low == gap.high else ": the whole interval ends below it"
-    return f": the interval ends {gap.high:.3f} above it"
-
-
-def _span(found: Interval) -> str:
-    return f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f})"
 
 
 def decimal(number: float) -> str:

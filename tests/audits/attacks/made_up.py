@@ -29,6 +29,8 @@ def samples(**given: Any) -> Samples:
         "raw": around(0.95),
         "null": around(0.5),
         "protected": around(0.5),
+        "positives": 4000,
+        "negatives": 4000,
     }
     return Samples(**{**facts, **given})
 

@@ -1,7 +1,7 @@
 """A16: what totals of counts and scores, and sizes of messages, say of one client.
 
-Rows are facts. Chance decides only for whom something is planted, and every plant is found: no
-verdict here depends on a draw. What a share says is checked once against drawn clients, pinned.
+Trials: facts; 20,000 drawn clients for the one share that is checked. Chance decides only for whom
+something is planted, and every plant is found: no verdict depends on a draw. The draws are pinned.
 """
 
 from __future__ import annotations

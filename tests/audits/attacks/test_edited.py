@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from audits.attacks import Material, attack, attacks, seed_of
+from audits.attacks._judging.nulls import FAMILY
 from audits.attacks._shared.reading import report_doubt, row_doubt
-from audits.attacks._shared.verdicts import Figures, judge, verdict_of
+from audits.attacks._shared.verdicts import Figures, judge, misplaced, null_p, verdict_of
 from audits.evidence.steps import Case
 from audits.report.build import build_report
 from audits.report.models import Report
@@ -235,7 +236,9 @@ def test_a_verdict_can_be_made_again_from_what_is_written_down():
             facts["prior"] = np.full(len(facts["raw"]), 0.5)
         made = judge(samples(**facts), rng, margin=0.05, gate=0.15)
         figures = Figures.of(made.chance, made.saved)
-        again = verdict_of(figures, 0.05, 0.15, facts["null_side"], facts["exact"], 40)
+        side, exact = facts["null_side"], facts["exact"]
+        wrong = misplaced(figures, side) if exact else null_p(figures, side, 1024) < FAMILY
+        again = verdict_of(figures, 0.05, 0.15, exact, 40, biased=wrong)
         assert again == made.verdict
         met.add(again)
     assert met == {"PASS", "FAIL", "INCONCLUSIVE", "INVALID"}

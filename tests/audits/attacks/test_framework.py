@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -72,6 +74,18 @@ def test_attacks_are_found_by_folder_and_described():
     assert [a.id for a in chosen(["grad-span", "a04"])] == ["A04", "A05"]
     with pytest.raises(ValueError, match="did you mean 'grad-span'"):
         chosen(["grad-spam"])
+
+
+def test_every_attack_s_test_states_its_trials_and_the_chance_of_a_false_result():
+    here = Path(__file__).parent
+    elsewhere = dict.fromkeys(("item_tags", "tag_ranks"), here.parent / "test_tags.py")
+    for one in attacks():
+        module = type(one).__module__.rpartition(".")[2]
+        told = ast.get_docstring(
+            ast.parse(elsewhere.get(module, here / f"test_{module}.py").read_text())
+        )
+        assert told is not None and "Trials: " in told, module
+        assert "pinned" in told and ("by chance" in told or "draw" in told), module
 
 
 def test_a_crash_is_an_error_that_hides_nothing_and_says_no_value(clear, only):
@@ -228,7 +242,7 @@ def measured(document):
         lambda d: d | {"rows": [d["rows"][0] | {"chance": "NaN"}]},
         lambda d: d | {"rows": [measured(d) | {"protected": None}]},
         lambda d: d | {"rows": [d["rows"][0] | {"reason": "x" * 601}]},
-        lambda d: d | {"schema_version": 2},
+        lambda d: d | {"schema_version": 1},
     ],
 )
 def test_hostile_reports_are_refused(report, spoil):

@@ -1,4 +1,8 @@
-"""A01 on planted rows: raw, fresh and sticky decoys, totals, and an attack that cannot work."""
+"""A01 on planted rows: raw, fresh and sticky decoys, totals, and an attack that cannot work.
+
+Trials: 30 users of 20 items each among 300, one to ten rounds. All draws are pinned, so no result
+is false by chance.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A14: a generator's last layer, solved for records; the published form is its control."""
+"""A14: a generator's last layer, solved for records; the published form is its control.
+
+Trials: six clients of 30 records each, 32 drawn rows an answer. All draws are pinned, so no result
+is false by chance.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A13 on planted cosines: equal data found, noise at chance, few clients, a weak attack."""
+"""A13 on planted cosines: equal data found, noise at chance, few clients, a weak attack.
+
+Trials: 3 to 60 clients, three matrices each; ten seeds for the null. All draws are pinned, so no
+result is false by chance.
+"""
 
 from __future__ import annotations
 

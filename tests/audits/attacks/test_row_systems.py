@@ -1,4 +1,7 @@
-"""A15 on planted rows: what elimination and equal values read, and what the rule leaves them."""
+"""A15 on planted rows: what elimination and equal values read, and what the rule leaves them.
+
+Trials: systems of 2 to 36 rows, four seeds. All draws are pinned, so no result is false by chance.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A09: who can be singled out by the sums that were opened."""
+"""A09: who can be singled out by the sums that were opened.
+
+Trials: facts, on cohorts of 4 to 40 clients. Chance is in the prime of the elimination alone, which
+is pinned, so no result is false by chance.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A20: a crafted model brings records out of totals; noise, other records and refusals stop it."""
+"""A20: a crafted model brings records out of totals; noise, other records and refusals stop it.
+
+Trials: one replica of a handful of clients, three volleys of crafted models. All draws are pinned,
+so no result is false by chance.
+"""
 
 from __future__ import annotations
 

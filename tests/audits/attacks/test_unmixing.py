@@ -1,4 +1,8 @@
-"""A06 on planted mixtures, on noise, and weakened on purpose."""
+"""A06 on planted mixtures, on noise, and weakened on purpose.
+
+Trials: 2 to 24 clients of 96 mixed records each, in mixtures of 3 to 32. All draws are pinned, so
+no result is false by chance.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""From figures to verdicts: null controls over a report, the power of a PASS, and the words."""

@@ -1,0 +1,1 @@
+"""How to read the figures of attacks: one text an attack, and what all of them share."""
