@@ -70,7 +70,8 @@ def report_of(case: Case) -> Report:
     diff, egress = plan_diff(case.ledger_index, releases, yardstick), roll_up(releases, yardstick)
     side = case.view.side  # of one party's ledger nobody's absence can be told
     gone = Dropouts(vanished=(), lost=()) if side else dropouts(case)
-    spent, tried = accounts(case), outcome(case, egress)
+    tried = outcome(case, egress)
+    spent = accounts(case, tried.claims)
     smallest = smallest_opened(case.ledger_index)
     cautions = limits(plan, case.policy, simulated=simulated, attacked=tried.tried.used, side=side)
     known = findings(plan, diff, egress, gone, spent, evidence, case.result, simulated=simulated)
@@ -103,7 +104,7 @@ def report_of(case: Case) -> Report:
         rows=weighed(case.ledger_index, case.plan),
         inventory=inventory(releases, yardstick),
         accounting=spent,
-        spending=spending(case),
+        spending=spending(case, tried.claims),
         tried=tried.tried,
         attacks=tried.rows,
         not_tested=tried.not_tested,

@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 from pydantic import Field as Setting
 
 from audits.attacks._shared.models import AttackRow, Claim, NotTested
+from audits.report.empirical import UNTRIED, Empirical
 from audits.report.sections import (
     Changes,
     Clusters,
@@ -29,7 +30,7 @@ from protocols.plan.plan import FieldPlan
 from protocols.shown import Shown
 from protocols.strict import Strict
 
-REPORT_VERSION: Literal[6] = 6
+REPORT_VERSION: Literal[7] = 7
 Severity = Literal["critical", "high", "medium", "low", "info"]
 State = Literal["OK", "ATTENTION", "FAIL", "NOT TESTED"]
 
@@ -259,6 +260,7 @@ class Account(Strict):
         recorded, target: of the covered messages: what the ledgers show of the client that spent
             most, and what was planned; ``infinity`` without noise.
         borne_out: the record does not exceed what was planned.
+        empirical: what attacks say of `recorded`.
     """
 
     unit: str
@@ -272,6 +274,7 @@ class Account(Strict):
     covered: tuple[str, ...]
     not_covered: tuple[str, ...]
     statement: str
+    empirical: Empirical = UNTRIED
 
 
 class Finding(Strict):
@@ -314,7 +317,7 @@ class Report(Shown):
     facts: ClassVar = ("subject.algorithm", "subject.policy", "subject.run", "integrity.verdict")
     listed: ClassVar = ("verdict_strip", "question", "state", "answer")
 
-    schema_version: Literal[6] = REPORT_VERSION
+    schema_version: Literal[7] = REPORT_VERSION
     tool: Tool = Setting(default_factory=Tool)
     subject: Subject
     transport: str

@@ -10,6 +10,7 @@ from typing import Literal
 
 from audits.accounting.calibration import Calibrated
 from audits.accounting.models import Epsilon, Share
+from audits.report.empirical import UNTRIED, Empirical
 from protocols.strict import Strict
 
 Move = Literal["new", "fixed", "worse", "better", "no longer measured"]
@@ -178,10 +179,11 @@ class SpentAt(Strict):
 
 
 class Labelled(Strict):
-    """One epsilon of section 4 and what it counts, in words."""
+    """One epsilon of section 4, what it counts, and what attacks say of it."""
 
     what: str
     epsilon: Epsilon
+    empirical: Empirical = UNTRIED
 
 
 class Spending(Strict):

@@ -19,7 +19,6 @@ from audits.attacks import (
     Mixtures,
     RowsTold,
     Tagged,
-    Truth,
 )
 from audits.attacks._shared.payloads import item_rows
 from audits.checks.captured import recorded_pieces

@@ -138,6 +138,8 @@ EXAMPLE = {
         "secure-fgl audit account runs/first",
         "secure-fgl audit account runs/first --format json",
         "secure-fgl audit account runs/first --missing 0..3 --delta 1e-6",
+        "secure-fgl audit account runs/first --anchors notes-kept-by-the-aggregator",
+        "secure-fgl audit account --store",
     ),
     "site": example("secure-fgl site join /srv/party charter.json"),
     "new": example(
