@@ -81,6 +81,10 @@ EXAMPLE = {
         "secure-fgl audit attack runs/first",
         "secure-fgl audit attack runs/first --profile default --attacks A04,A09 --strict",
     ),
+    "advise": example(
+        "secure-fgl audit advise runs/first --out runs/advice",
+        "secure-fgl audit advise runs/first --candidates tried.yaml --attacks A05 --points 1",
+    ),
     "diff": example(
         "secure-fgl audit diff runs/first runs/second",
         "secure-fgl audit diff approved/report.json runs/second --fail-on medium --format json",
