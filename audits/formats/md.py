@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from audits.accounting.calibration import Calibrated
+from audits.accounting.empirical import Empirical
 from audits.formats import _markdown as tried
 from audits.formats._markdown import code as _code
 from audits.formats._markdown import plain as _
 from audits.formats._markdown import table as _table
 from audits.report import words
-from audits.report.empirical import Empirical
 from audits.report.method import said_of
 from audits.report.models import Finding, Report
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from audits.accounting.counted import Scored, counted, scored_of
+from audits.accounting.empirical import empirical
 from audits.accounting.engines import false_noise
 from audits.accounting.models import INFINITE, NO_DELTA, rounded_up
 from audits.accounting.order import order, order_of, order_reasons
@@ -12,7 +13,6 @@ from audits.accounting.tally import Tally
 from audits.accounting.training import Recorded, records
 from audits.attacks._shared.models import Claim
 from audits.evidence.steps import Case
-from audits.report.empirical import empirical
 from audits.report.models import Account
 from protocols.plan.learns import budget
 from protocols.plan.plan import Item

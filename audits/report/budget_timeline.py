@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from audits.accounting import models as m
 from audits.accounting import rows, training
 from audits.accounting.calibration import calibrated
+from audits.accounting.empirical import empirical
 from audits.accounting.tally import Tally
 from audits.attacks._shared.models import Claim
 from audits.evidence.steps import Case
-from audits.report.empirical import empirical
 from audits.report.sections import Labelled, Spending, SpentAt
 from protocols.privacy.training import TrainingPlan
 

@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field as Setting
 
+from audits.accounting.empirical import UNTRIED, Empirical
 from audits.attacks._shared.models import AttackRow, Claim, NotTested
-from audits.report.empirical import UNTRIED, Empirical
 from audits.report.sections import (
     Changes,
     Clusters,
@@ -259,8 +259,7 @@ class Account(Strict):
         epsilon: of the run; ``infinity`` unless every message derived from data is covered (O16).
         recorded, target: of the covered messages: what the ledgers show of the client that spent
             most, and what was planned; ``infinity`` without noise.
-        borne_out: the record does not exceed what was planned.
-        empirical: what attacks say of `recorded`.
+        borne_out: the record does not exceed what was planned; empirical: what attacks say of it.
     """
 
     unit: str

@@ -1,7 +1,6 @@
 """Parts of the report that stand on their own: scope, rounds, changes, obligations, method.
 
-They import next to nothing of the other auditors, so that whoever fills a part can import its
-shape.
+They import next to nothing of the others, so that whoever fills a part can import its shape.
 """
 
 from __future__ import annotations
@@ -9,8 +8,8 @@ from __future__ import annotations
 from typing import Literal
 
 from audits.accounting.calibration import Calibrated
+from audits.accounting.empirical import UNTRIED, Empirical
 from audits.accounting.models import Epsilon, Share
-from audits.report.empirical import UNTRIED, Empirical
 from protocols.strict import Strict
 
 Move = Literal["new", "fixed", "worse", "better", "no longer measured"]

@@ -83,13 +83,7 @@ def account(
 
     0: none of these, which is no proof; without noise there is no claim either.
     """
-    from audits.accounting.account import account as count
-    from audits.evidence.steps import Case
-    from secure_fgl.cli._shared.account import judge, print_account, print_books
-    from secure_fgl.cli._shared.output import print_json
     from secure_fgl.errors import UsageError
-    from secure_fgl.store.finished_run import Run
-    from secure_fgl.store.sides.budget_books import anchored
 
     if store:
         return _store(run, delta, format, others=bool(missing or unit or anchors))
@@ -101,6 +95,21 @@ def account(
             why="whoever rewrote the run could have rewritten them; they prove nothing",
             fix="ask the other parties for the notes that they kept",
         )
+    return _of_run(run, (missing, delta, unit), anchors, format)
+
+
+def _of_run(
+    run: Path, anew: tuple[str, float | None, Unit | None], notes: Path | None, format: Format
+) -> int:
+    """Count one run, and hold its budgets to notes."""
+    from audits.accounting.account import account as count
+    from audits.evidence.steps import Case
+    from secure_fgl.cli._shared.account import judge, print_account, print_totals
+    from secure_fgl.cli._shared.output import print_json
+    from secure_fgl.errors import UsageError
+    from secure_fgl.store.finished_run import Run
+    from secure_fgl.store.sides.budget_totals import anchored
+
     view = Run(run).view()
     if view.side and not Case(view).yardstick.clients:
         raise UsageError(
@@ -108,39 +117,39 @@ def account(
             fix="count on a client's side, or on a run folder into which all sides were gathered",
         )
     found = count(view)
-    held = anchored(Case(view), anchors, delta) if anchors is not None else ()
+    missing, delta, unit = anew
+    held = anchored(Case(view), notes, delta) if notes is not None else ()
     if missing or delta is not None or unit is not None:
         _anew(view, missing, delta, unit or Unit.client, format)
         return judge(found)
     if format is Format.json:
-        told = {"budgets": [asdict(book) for book in held]} if held else {}
-        print_json(
-            {**found.model_dump(mode="json"), **told} if told else found.model_dump_json(indent=2)
-        )
+        told = {"budgets": [asdict(one) for one in held]} if held else {}
+        whole = {**found.model_dump(mode="json"), **told}
+        print_json(whole if told else found.model_dump_json(indent=2))
     else:
         print_account(found)
         if held:
-            print_books(held)
+            print_totals(held)
     return judge(found)
 
 
 def _store(folder: Path | None, delta: float | None, format: Format, *, others: bool) -> int:
     """Show the budgets of a folder."""
-    from secure_fgl.cli._shared.account import print_books
+    from secure_fgl.cli._shared.account import print_totals
     from secure_fgl.cli._shared.output import print_json
     from secure_fgl.errors import OK, UsageError
     from secure_fgl.store.budgets import BudgetStore
-    from secure_fgl.store.sides.budget_books import books
+    from secure_fgl.store.sides.budget_totals import totals
 
     if others:
         raise UsageError(
             "--store goes with --delta and --format alone.", why="the others are about one run"
         )
-    found = books(BudgetStore(folder), _DELTA if delta is None else delta)
+    found = totals(BudgetStore(folder), _DELTA if delta is None else delta)
     if format is Format.json:
-        print_json([asdict(book) for book in found])
+        print_json([asdict(one) for one in found])
     else:
-        print_books(found)
+        print_totals(found)
     return OK
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from audits.accounting.empirical import UNTRIED, empirical
 from audits.attacks._shared.models import Claim
 from audits.evidence.steps import Case
 from audits.report.budget import accounts
 from audits.report.budget_timeline import spending
-from audits.report.empirical import UNTRIED, empirical
 from tests.audits.noised_run import NoisedRun
 
 

@@ -18,7 +18,7 @@ from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME, Identity
 from secure_fgl.errors import UsageError
 from secure_fgl.store.budgets import VARIABLE, BudgetStore
-from secure_fgl.store.sides.budget_books import anchored
+from secure_fgl.store.sides.budget_totals import anchored
 from tests.secure_fgl.budget_tools import CAP, CURVE, DATA, DELTA, NOTHING, SITE, reserve, together
 from tests.secure_fgl.cli_tools import invoke
 
@@ -85,9 +85,9 @@ def test_a_store_that_was_edited_or_is_not_there_is_no_account(home: BudgetStore
 
 
 def test_a_budget_is_held_to_what_the_aggregator_signed(home: BudgetStore, notes: Path) -> None:
-    (book,) = anchored(case_of(), notes, None)
-    assert (book.site, book.runs, book.held_to) == (SITE, 2, 2)  # lines: the header, one run
-    assert float(book.epsilon) == pytest.approx(together(2), rel=1e-4)
+    (one,) = anchored(case_of(), notes, None)
+    assert (one.site, one.runs, one.held_to) == (SITE, 2, 2)  # lines: the header, one run
+    assert float(one.epsilon) == pytest.approx(together(2), rel=1e-4)
     with pytest.raises(EvidenceError, match="not signed"):  # another run's aggregator
         anchored(case_of(SigningKey.generate().public), notes, None)
     shutil.copy(notes / f"{SITE}.checkpoint", notes / "bank-2.checkpoint")
@@ -105,3 +105,5 @@ def test_a_store_that_was_removed_as_a_whole_shows_in_the_notes_alone(
         anchored(case_of(), notes, None)
     with pytest.raises(UsageError, match="no note"):
         anchored(case_of(), tmp_path, None)
+    inside = invoke("audit", "account", tmp_path, "--anchors", notes)  # they would prove nothing
+    assert inside.exit_code == 2 and "belong to the run folder" in inside.stderr

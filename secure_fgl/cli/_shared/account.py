@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from audits.accounting.models import Account, BudgetFacts, Epsilon, Records
-    from secure_fgl.store.sides.budget_books import Book
+    from secure_fgl.store.sides.budget_totals import BudgetTotal
 
 MOST_CLIENTS = 20  # rows; the others stand in the JSON
 COLOUR = {"FALSIFIED": "bold red", "NOT FALSIFIED": "green", "NO CLAIM": "yellow"}
@@ -55,14 +55,14 @@ def print_account(found: Account) -> None:
     print_pairs([("note", note) for note in found.notes])
 
 
-def print_books(found: Sequence[Book]) -> None:
+def print_totals(found: Sequence[BudgetTotal]) -> None:
     """Print budgets on stdout: what all runs together spent of each site's data."""
     table = grid(["Site", "Data set", "Unit", ">Runs", ">ε", ">δ", "Extends"])
-    for book in found:
-        held = f"{book.held_to} lines that others signed" if book.held_to else "not compared"
+    for one in found:
+        held = f"{one.held_to} lines that others signed" if one.held_to else "not compared"
         table.add_row(
-            cell(book.site), cell(book.dataset), book.unit, str(book.runs), book.epsilon,
-            book.delta, cell(held),
+            cell(one.site), cell(one.dataset), one.unit, str(one.runs), one.epsilon,
+            one.delta, cell(held),
         )  # fmt: skip
     table.caption = (
         "Of all runs together that reserved from the budget; what was reserved counts as spent."

@@ -18,13 +18,13 @@ from secure_fgl.store.append_only import content
 from secure_fgl.store.budget_lines import LINE_LIMIT, STEP
 from secure_fgl.store.budgets import VARIABLE, BudgetStore
 
-__all__ = ["Book", "anchored", "books"]
+__all__ = ["BudgetTotal", "anchored", "totals"]
 
 _ENDING = ".checkpoint"
 
 
 @dataclass(frozen=True)
-class Book:
+class BudgetTotal:
     """One budget as it stands.
 
     Attributes:
@@ -43,7 +43,7 @@ class Book:
     held_to: int = 0
 
 
-def books(store: BudgetStore, delta: float) -> tuple[Book, ...]:
+def totals(store: BudgetStore, delta: float) -> tuple[BudgetTotal, ...]:
     """Return every budget of a store, by site and data set.
 
     Args:
@@ -63,10 +63,10 @@ def books(store: BudgetStore, delta: float) -> tuple[Book, ...]:
             fix=f"give the folder that {VARIABLE} or budget.store names at the site",
         )
     named = sorted(_named(file) for file in store.path.glob("*.jsonl"))
-    return tuple(_book(store, site, dataset, delta) for site, dataset in named)
+    return tuple(_total(store, site, dataset, delta) for site, dataset in named)
 
 
-def anchored(case: Case, notes: Path, delta: float | None) -> tuple[Book, ...]:
+def anchored(case: Case, notes: Path, delta: float | None) -> tuple[BudgetTotal, ...]:
     """Return the budgets that a run took from and others signed for, held to what they signed.
 
     Args:
@@ -95,7 +95,7 @@ def anchored(case: Case, notes: Path, delta: float | None) -> tuple[Book, ...]:
             dataset = budget_key(case.plan.data.name, unit)
             store = BudgetStore.open(None, site, dataset, (anchor,))
             size = anchor.checkpoint().size
-            found.append(_book(store, site, dataset, delta or cap.delta, size))
+            found.append(_total(store, site, dataset, delta or cap.delta, size))
     if not found:
         raise UsageError(
             f"{notes} holds no note on a budget of this run.",
@@ -105,11 +105,11 @@ def anchored(case: Case, notes: Path, delta: float | None) -> tuple[Book, ...]:
     return tuple(found)
 
 
-def _book(store: BudgetStore, site: str, dataset: str, delta: float, held: int = 0) -> Book:
+def _total(store: BudgetStore, site: str, dataset: str, delta: float, held: int = 0) -> BudgetTotal:
     spent = store.spent(site, dataset, delta)
     bare, _, unit = dataset.rpartition("#")
     whole = not bare or unit not in get_args(Unit)
-    return Book(
+    return BudgetTotal(
         site=site,
         dataset=dataset if whole else bare,
         unit="client" if whole else unit,
