@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -120,7 +120,8 @@ class Trials:
             yield made
 
     def _tried(self, one: Candidate, place: str) -> Trial:
-        facts = {"of": self._of, "settings": place, "name": one.name, "change": one.change}
+        facts: dict[str, Any] = {"of": self._of, "settings": place, "name": one.name}
+        facts["change"] = one.change
         if one.config is None or one.policy is None:
             return Trial(**facts, how="not tried", why_not=one.why_not)
         if self.case.policy.capture is not None and same_training(self.case, self.config, one):
@@ -141,7 +142,7 @@ class Trials:
         _removed(out)
         return made
 
-    def _measured(self, run: Run, facts: dict[str, str], how: How) -> Trial:
+    def _measured(self, run: Run, facts: dict[str, Any], how: How) -> Trial:
         given = material(run, profile="quick", data=self.data, plugins=self.plugins)
         found = attack(given, self.attacks, profile="quick")
         asked = {row.id for row in found.rows if row.reason != "it was not asked for"}

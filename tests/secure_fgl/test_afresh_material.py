@@ -38,7 +38,8 @@ def _played(folder: Path, algorithm: str) -> Mapping[tuple[int, str], Exposure]:
 
 
 def _moved(one: Exposure, values: Mapping[str, np.ndarray]) -> np.ndarray:
-    return np.asarray(values["delta"]) / values.get("count", np.array(1.0))
+    found: np.ndarray = np.asarray(values["delta"]) / values.get("count", np.array(1.0))
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,9 @@ def gate(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[int, str], E
     return _played(tmp_path_factory.mktemp("gate"), "fed_gate")
 
 
-def test_a_tracker_says_the_mean_again_and_a_client_without_memory_does_not(gate) -> None:
+def test_a_tracker_says_the_mean_again_and_a_client_without_memory_does_not(
+    gate: Mapping[tuple[int, str], Exposure],
+) -> None:
     """Once trackers are set, change - afresh = eta delta_i = what all moved by - one's own step."""
     names = sorted({client for _, client in gate})
     assert all(gate[1, name].afresh is None for name in names)  # nothing to remember yet
