@@ -1,11 +1,16 @@
 """The tables of docs/results/leakage.md: what the messages of every algorithm still reveal.
 
     python benchmarks/leakage.py run TABLE --data DIR --out FILE [--rounds 3] [--seed 1]
+    python benchmarks/leakage.py catalogue --data DIR --out FILE [--only fed_avg,fed_pub]
     python benchmarks/leakage.py show FILE
+    python benchmarks/leakage.py plot FILE --out SVG
 
-`run` appends one JSON line a run, and skips what FILE holds already; `show` prints Markdown.
-Tables: algorithms (every algorithm under every policy), cohorts (sums over more and more clients).
-Cora, `metis_disjoint`; the attacks look at all captured rounds (``default``).
+`run` and `catalogue` append one JSON line a run, and skip what FILE holds already; `show` prints
+Markdown, and which cells of the catalogue were not run; `plot` draws them as a heat map.
+Tables: algorithms (every algorithm under every policy), cohorts (sums over more and more clients):
+Cora, `metis_disjoint`; the attacks look at all captured rounds (``default``). The catalogue has all
+algorithms and policies (`_leakage_cells`), all attacks under ``quick``; what they need is looked at
+(A12: models that are handed out, A16: ledgers alone), under ``strict`` what needs no capture.
 """
 
 from __future__ import annotations
@@ -14,9 +19,13 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks._leakage_cells import Cell, cells, document
 
 ALGORITHMS = ("local", "fed_avg", "fed_prox", "fed_per", "apfl", "fed_gate", "apfl_gate")
 POLICIES = ("unsafe_plaintext", "pilot", "strict")
@@ -41,12 +50,6 @@ def rows(table: str) -> Iterator[tuple[str, Settings]]:
 
 def measure(chosen: Settings, data: str, rounds: int, seed: int) -> Settings:
     """Run one row and attack it; a run that is refused says why."""
-    from audits.attacks import attack
-    from protocols.errors import SecureFglError
-    from secure_fgl.attack_inputs.materials import material
-    from secure_fgl.config import Config
-    from secure_fgl.federation import Federation
-
     partition = {"name": "metis_disjoint", "clients": chosen["clients"]}
     document = {
         "algorithm": {"name": chosen["algorithm"], "rounds": rounds},
@@ -57,12 +60,27 @@ def measure(chosen: Settings, data: str, rounds: int, seed: int) -> Settings:
         "resume": False,
         "seed": seed,
     }
+    return attacked(document, looked="default")
+
+
+def attacked(document: Settings, looked: str) -> Settings:
+    """Run one configuration and attack it; a run that is refused says why."""
+    import os
+
+    from audits.attacks import attack
+    from protocols.errors import SecureFglError
+    from secure_fgl.attack_inputs.materials import material
+    from secure_fgl.config import Config
+    from secure_fgl.federation import Federation
+
     with tempfile.TemporaryDirectory() as folder:
+        os.environ["SECURE_FGL_DATA"] = document["data"]["root"]
+        document = {**document, "budget": {"store": f"{folder}/budgets"}}
         try:
             run = Federation.from_config(Config.parse(document)).run(Path(folder) / "run")
         except SecureFglError as error:
             return {"refused": error.what}
-        found = attack(material(run, profile="default"), profile="quick")
+        found = attack(material(run, profile=looked), profile="quick")
     return {"rows": [row.model_dump(mode="json") for row in found.rows]}
 
 
@@ -82,6 +100,45 @@ def run(options: argparse.Namespace) -> None:
         print(label, file=sys.stderr)
 
 
+def catalogue(options: argparse.Namespace) -> None:
+    """Run the cells of the catalogue that FILE does not hold yet."""
+    out, only = Path(options.out), [name for name in options.only.split(",") if name]
+    for cell in _missing(_lines(out), only):
+        if options.policies and cell.policy not in options.policies.split(","):
+            continue
+        found = attacked(document(cell, options.data, options.rounds), looked="quick")
+        line = {"table": "catalogue", "label": cell.label, "seed": cell.seed, **found}
+        with out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, sort_keys=True) + "\n")
+        print(cell.label, cell.seed, file=sys.stderr)
+
+
+def plot(options: argparse.Namespace) -> None:
+    """Draw the catalogue of FILE as a heat map: the worst verdict over all seeds."""
+    from benchmarks._leakage_map import heat_map
+
+    found: dict[str, dict[str, str]] = {}
+    for line in (line for line in _lines(Path(options.file)) if line["table"] == "catalogue"):
+        mine = found.setdefault(line["label"], {})
+        if "refused" in line:
+            mine[""] = "refused"
+        for row in line.get("rows", ()):
+            worse = (mine.get(row["id"], row["verdict"]), row["verdict"])
+            mine[row["id"]] = min(worse, key=GRAVITY.index)
+    ids = sorted({id for verdicts in found.values() for id in verdicts if id})
+    Path(options.out).write_text(heat_map(found, ids), "utf-8")
+
+
+def _lines(file: Path) -> list[Settings]:
+    there = file.read_text("utf-8").splitlines() if file.exists() else []
+    return [json.loads(line) for line in there]
+
+
+def _missing(lines: list[Settings], only: Sequence[str] = ()) -> list[Cell]:
+    done = {(line["label"], line["seed"]) for line in lines if line["table"] == "catalogue"}
+    return [cell for cell in cells(only) if (cell.label, cell.seed) not in done]
+
+
 def show(options: argparse.Namespace) -> None:
     """Print every table of FILE as Markdown: the gravest row of each attack, then its controls."""
     lines = [json.loads(line) for line in Path(options.file).read_text("utf-8").splitlines()]
@@ -93,8 +150,9 @@ def show(options: argparse.Namespace) -> None:
             if "refused" in line:
                 print(f"| {line['label']} | refused: {line['refused']} |{' |' * (len(ids) - 1)}")
                 continue
-            cells = (_left(_worst(line, id)) for id in ids)
-            print(f"| {line['label']} | {' | '.join(cells)} |")
+            left = (_left(_worst(line, id)) for id in ids)
+            seed = f", seed {line['seed']}" if "seed" in line else ""
+            print(f"| {line['label']}{seed} | {' | '.join(left)} |")
         print("\n| run | attack | prior | raw | null | left |\n|---|---|---|---|---|---|")
         for line in mine:
             for id in ids if "rows" in line else ():
@@ -105,6 +163,11 @@ def show(options: argparse.Namespace) -> None:
                         f"{v['value']} ({v['low']} to {v['high']})" for v in values
                     )
                     print(f"| {line['label']} | {id} {row['what']} | {figures} |")
+    undone = dict[str, list[str]]()
+    for cell in _missing(lines):
+        undone.setdefault(cell.label, []).append(str(cell.seed))
+    told = "; ".join(f"{label}, seed {', '.join(seeds)}" for label, seeds in undone.items())
+    print(f"\nNot run of the catalogue: {told or 'nothing'}.")
 
 
 def _worst(line: Settings, id: str) -> Settings:
@@ -131,6 +194,17 @@ def main() -> None:
     runs.add_argument("--rounds", type=int, default=3)
     runs.add_argument("--seed", type=int, default=1)
     runs.set_defaults(do=run)
+    whole = verbs.add_parser("catalogue")
+    whole.add_argument("--data", required=True)
+    whole.add_argument("--out", required=True)
+    whole.add_argument("--only", default="", help="algorithms, separated by commas")
+    whole.add_argument("--policies", default="", help="likewise")
+    whole.add_argument("--rounds", type=int, default=3)
+    whole.set_defaults(do=catalogue)
+    plots = verbs.add_parser("plot")
+    plots.add_argument("file")
+    plots.add_argument("--out", required=True)
+    plots.set_defaults(do=plot)
     shows = verbs.add_parser("show")
     shows.add_argument("file")
     shows.set_defaults(do=show)

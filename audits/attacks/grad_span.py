@@ -19,8 +19,10 @@ threshold for all clients. The prior is the best of several scores that need no 
 the vector, closeness to the mean of all candidates, its size in the model that was given out).
 
 **Controls.** Raw: the unprotected message. Null: up to three other clients' messages, with the
-victim's members; outsiders who had influence there are left out, as far as is known. For a total,
-members of anybody in the round are no outsiders.
+victim's members; outsiders who had influence there are left out, as far as is known. Clients that
+remember what they were handed (the trackers of FedGATE and APFL-GATE) say the mean of all clients'
+gradients again, the victim's among them: of these the null takes what a client without memory says
+to the same model. For a total, members of anybody in the round are no outsiders.
 
 **What it cannot show.** That the graph hides anyone: nodes near a training node leave their vector
 too, and are left out here. The attacker's list holds the true records and their exact features;
@@ -51,6 +53,10 @@ from audits.attacks._shared.span_trials import Draw, Spans, Trial, kept, trials
 
 __all__ = ["ATTACK", "GradSpan"]
 
+AFRESH = (
+    "Null: clients without memory, as what they remember says the mean of all gradients again, "
+    "the victim's among them"
+)
 FPR = 0.01
 NEGATIVES = 1000
 """Outsiders, all clients together, below which a rate of 1 % is not measured."""
@@ -84,17 +90,18 @@ class GradSpan:
         def rows(payload: str, there: Sequence[Exposure]) -> list[Samples | NotApplicable]:
             seen = "its own message" if single(payload) else "a total over the cohort"
             what = f"training nodes of a client, from {seen}"
-            found = _rows(payload, what, trials(there, spans, draw))
+            note = AFRESH if any(one.afresh is not None for one in there) else ""
+            found = _rows(payload, what, trials(there, spans, draw), note)
             if together := kept(there, spans, draw):
                 numbers = sorted({one.round for one in there})
-                found += _rows(payload, f"{what}, {ROUNDS}", together, numbers)
+                found += _rows(payload, f"{what}, {ROUNDS}", together, note, numbers)
             return found
 
         return over_payloads(material, rows)
 
 
 def _rows(
-    payload: str, what: str, trials: Sequence[Trial], rounds: Sequence[int] = ()
+    payload: str, what: str, trials: Sequence[Trial], note: str, rounds: Sequence[int] = ()
 ) -> list[Samples | NotApplicable]:
     """Return the rows of one kind of attacker.
 
@@ -102,6 +109,7 @@ def _rows(
         payload: that he reads.
         what: which messages, in words.
         trials: of all clients.
+        note: on their null control.
         rounds: that he kept; empty: each trial is of its own.
     """
     if not trials:
@@ -113,6 +121,7 @@ def _rows(
         "rounds": tuple(rounds) or tuple(sorted({t.round for t in trials})),
         "positives": sum(t.seen[0].size for t in trials),
         "negatives": sum(t.seen[1].size for t in trials),
+        "note": note,
     }
     rows: list[Samples | NotApplicable] = [_ranked(trials, what, common)]
     low = f"{what}, at one false alarm in a hundred"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from audits.accounting.calibration import Calibrated
+from audits.accounting.empirical import Empirical
 from audits.formats import _markdown as tried
 from audits.formats._markdown import code as _code
 from audits.formats._markdown import plain as _
@@ -110,22 +111,35 @@ def _named(report: Report) -> list[str]:
 
 
 def _budget(report: Report) -> str:
-    lines = [f"- {_(account.statement)}." for account in report.accounting]
+    lines = [
+        f"- {_(account.statement)}. By attack: {_by_attack(account.empirical)}; "
+        f"{_(account.empirical.why)}."
+        for account in report.accounting
+    ]
     parts = ["\n".join(lines)]
     for spent in report.spending:
         rows = (
             (
-                _(row.what), row.epsilon.value, row.epsilon.delta, row.epsilon.unit,
+                _(row.what), row.epsilon.value, _by_attack(row.empirical), row.epsilon.delta,
+                row.epsilon.unit,
                 row.epsilon.adjacency, row.epsilon.model, row.epsilon.scope,
                 _("; ".join(row.epsilon.assumptions)),
             )
             for row in spent.rows
         )  # fmt: skip
-        header = ("of what", "ε", "δ", "unit", "adjacency", "trust model", "scope", "assumes")
+        header = (
+            "of what", "ε", "by attack", "δ", "unit", "adjacency", "trust model", "scope",
+            "assumes",
+        )  # fmt: skip
         parts.append(_table(header, rows))
         if spent.calibrated:
             parts.append(_calibrated(spent.calibrated))
     return "\n\n".join(parts)
+
+
+def _by_attack(found: Empirical) -> str:
+    """Return the word beside an epsilon, and the ceiling of what was tried."""
+    return f"**{found.word}**" + (f", ceiling {found.ceiling}" if found.ceiling else "")
 
 
 def _calibrated(found: Sequence[Calibrated]) -> str:

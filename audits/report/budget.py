@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from audits.accounting.counted import Scored, counted, scored_of
+from audits.accounting.empirical import empirical
 from audits.accounting.engines import false_noise
 from audits.accounting.models import INFINITE, NO_DELTA, rounded_up
 from audits.accounting.order import order, order_of, order_reasons
 from audits.accounting.tally import Tally
 from audits.accounting.training import Recorded, records
+from audits.attacks._shared.models import Claim
 from audits.evidence.steps import Case
 from audits.report.models import Account
 from protocols.plan.learns import budget
@@ -24,12 +26,25 @@ NO_NOISE = "none"
 _TOLERANCE = 1e-9  # of adding up in another order
 
 
-def accounts(case: Case) -> tuple[Account, ...]:
+def accounts(case: Case, claims: Sequence[Claim] = ()) -> tuple[Account, ...]:
     """Return what a run spent, by its ledgers, in one statement a unit (O16): clients first.
+
+    Args:
+        case: the run.
+        claims: that attacks held against evidence, for the word beside each epsilon.
 
     Raises:
         EvidenceError: the plan states noise that is none.
     """
+
+    def told(found: Account) -> Account:
+        said = empirical(found.recorded, found.unit, claims)
+        return found.model_copy(update={"empirical": said})
+
+    return tuple(map(told, _accounts(case)))
+
+
+def _accounts(case: Case) -> tuple[Account, ...]:
     if case.view.side and not case.yardstick.clients:
         return (_elsewhere(case),)
     found = [_client(case)]

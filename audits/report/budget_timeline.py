@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from audits.accounting import models as m
 from audits.accounting import rows, training
 from audits.accounting.calibration import calibrated
+from audits.accounting.empirical import empirical
 from audits.accounting.tally import Tally
+from audits.attacks._shared.models import Claim
 from audits.evidence.steps import Case
 from audits.report.sections import Labelled, Spending, SpentAt
 from protocols.privacy.training import TrainingPlan
@@ -20,12 +22,26 @@ from protocols.privacy.training import TrainingPlan
 MOST_POINTS = 40  # of one timeline; with more rounds it is thinned out
 
 
-def spending(case: Case) -> tuple[Spending, ...]:
+def spending(case: Case, claims: Sequence[Claim]) -> tuple[Spending, ...]:
     """Return one table and timeline per unit that has a budget; empty without noise.
+
+    Args:
+        case: the run.
+        claims: that attacks held against evidence, for the word beside each epsilon.
 
     Raises:
         EvidenceError: the plan states noise that is none.
     """
+
+    def told(row: Labelled) -> Labelled:
+        said = empirical(row.epsilon.value, row.epsilon.unit, claims)
+        return row.model_copy(update={"empirical": said})
+
+    found = _spending(case)
+    return tuple(one.model_copy(update={"rows": tuple(map(told, one.rows))}) for one in found)
+
+
+def _spending(case: Case) -> tuple[Spending, ...]:
     found: list[Spending] = []
     if case.view.side and not case.yardstick.clients:
         return ()

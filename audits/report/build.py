@@ -73,7 +73,8 @@ def report_of(case: Case) -> Report:
     diff, egress = plan_diff(case.ledger_index, releases, yardstick), roll_up(releases, yardstick)
     side = case.view.side  # of one party's ledger nobody's absence can be told
     gone = Dropouts(vanished=(), lost=()) if side else dropouts(case)
-    spent, tried = accounts(case), outcome(case, egress)
+    tried = outcome(case, egress)
+    spent = accounts(case, tried.claims)
     smallest = smallest_opened(case.ledger_index)
     rehearsed, refused = _rehearsed(case, tried.rows)
     at_sites, told = _at_sites(case)
@@ -108,7 +109,7 @@ def report_of(case: Case) -> Report:
         rows=weighed(case.ledger_index, case.plan),
         inventory=inventory(releases, yardstick),
         accounting=spent,
-        spending=spending(case),
+        spending=spending(case, tried.claims),
         tried=tried.tried,
         attacks=tried.rows,
         not_tested=tried.not_tested,

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field as Setting
 
+from audits.accounting.empirical import UNTRIED, Empirical
 from audits.attacks._shared.models import AttackRow, Claim, NotTested
 from audits.elsewhere.rehearsal import Rehearsed
 from audits.elsewhere.sites import AtSites
@@ -258,7 +259,7 @@ class Account(Strict):
         epsilon: of the run; ``infinity`` unless every message derived from data is covered (O16).
         recorded, target: of the covered messages: what the ledgers show of the client that spent
             most, and what was planned; ``infinity`` without noise.
-        borne_out: the record does not exceed what was planned.
+        borne_out: the record does not exceed what was planned; empirical: what attacks say of it.
     """
 
     unit: str
@@ -272,6 +273,7 @@ class Account(Strict):
     covered: tuple[str, ...]
     not_covered: tuple[str, ...]
     statement: str
+    empirical: Empirical = UNTRIED
 
 
 class Finding(Strict):

@@ -1,7 +1,6 @@
 """Parts of the report that stand on their own: scope, rounds, changes, obligations, method.
 
-They import next to nothing of the other auditors, so that whoever fills a part can import its
-shape.
+They import next to nothing of the others, so that whoever fills a part can import its shape.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from audits.accounting.calibration import Calibrated
+from audits.accounting.empirical import UNTRIED, Empirical
 from audits.accounting.models import Epsilon, Share
 from protocols.strict import Strict
 
@@ -178,10 +178,11 @@ class SpentAt(Strict):
 
 
 class Labelled(Strict):
-    """One epsilon of section 4 and what it counts, in words."""
+    """One epsilon of section 4, what it counts, and what attacks say of it."""
 
     what: str
     epsilon: Epsilon
+    empirical: Empirical = UNTRIED
 
 
 class Spending(Strict):

@@ -19,7 +19,6 @@ from audits.attacks import (
     Mixtures,
     RowsTold,
     Tagged,
-    Truth,
 )
 from audits.attacks._shared.payloads import item_rows
 from audits.checks.captured import recorded_pieces
@@ -42,6 +41,7 @@ from protocols.wire.run_context import RunContext
 from secure_fgl.attack_inputs.again.addressed import read_total
 from secure_fgl.attack_inputs.again.generators import answer_material
 from secure_fgl.attack_inputs.again.row_systems import told_rows
+from secure_fgl.attack_inputs.again.said import SaidInAsk, afresh
 from secure_fgl.attack_inputs.agreement import agree, rounded
 from secure_fgl.attack_inputs.captured_sent import (
     check_said,
@@ -69,17 +69,6 @@ from secure_fgl.store.captures import Captures
 from secure_fgl.store.finished_run import Run
 
 WEIGHED = "updates inside messages that are weighed cannot be computed again yet"
-
-
-@dataclass(frozen=True, repr=False)
-class SaidInAsk:
-    """What a client said in one Ask, computed again, and what is true of it."""
-
-    client: str
-    truth: Truth
-    answer: Captured
-    exchange: Exchange
-    messages: tuple[Message, ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -211,12 +200,13 @@ class ReplayedRun:
         """Let a client answer once more."""
         site = self.sites[client]
         truth = truth_of(site, self.task.spec, self.config.model.layers)
+        fresh = afresh(site, answer, exchange)
         site.memory, site.draws = dict(answer.memory), dict(answer.draws)
         said = exchange.answer(site, *answer.given)
         parts = said if isinstance(said, tuple) else (said,)
         messages = tuple(message for message in parts if message is not None)
         check_said(self.case, exchange, client, answer, messages)
-        return SaidInAsk(client, truth, answer, exchange, messages)
+        return SaidInAsk(client, truth, answer, exchange, messages, fresh)
 
     def _exposed(self, ask: Sequence[SaidInAsk], reply: Reply | None) -> Iterator[Exposure]:
         """Yield what the receiver saw of one Ask, held against what its clients said."""
@@ -263,6 +253,7 @@ class ReplayedRun:
             lr=self.task.lr,
             steps=options.epochs * int(steps),
             optimiser=model.optimiser or "",
+            afresh=one.afresh,
         )
 
     def _check_whole(self, party: str, found: set[int], wanted: set[int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 _RANGE = re.compile(r"(\d{1,6})(?:\.\.(\d{1,6}))?")
 _MOST = 200  # rows of a range
+_DELTA = 1e-5  # of --store; the cap's own is in no budget
 
 
 class Unit(StrEnum):
@@ -28,7 +30,10 @@ class Unit(StrEnum):
 
 @verb
 def account(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    run: Annotated[
+        Path | None,
+        typer.Argument(metavar="RUN", help="A run folder; with --store, a folder of budgets."),
+    ] = None,
     missing: Annotated[
         str,
         typer.Option(metavar="N|N..M", help="Count anew: so many others are away or collude."),
@@ -39,6 +44,18 @@ def account(
     unit: Annotated[
         Unit | None, typer.Option(help="Count anew for a client, or for a training record.")
     ] = None,
+    anchors: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Heads of budgets that others kept, <site>.checkpoint each: the budgets on this "
+            "machine must extend them.",
+        ),
+    ] = None,
+    store: Annotated[
+        bool,
+        typer.Option("--store", help="Show what all runs together spent, in place of one run."),
+    ] = False,
     format: FormatOption = Format.table,
 ) -> int:
     """Count the privacy loss of a run: what its noise was planned to give, and what was recorded.
@@ -50,9 +67,15 @@ def account(
     in place of the plan's; the rest of the account is left out. The exit code is that
     of the whole account.
 
+    With --store no run is counted: the budgets of a folder (by default the one that
+    SECURE_FGL_BUDGETS names) are read, and what all runs together spent of each site's
+    data is shown, at --delta. With --anchors the budgets that a run took from are read
+    on this machine and held to what the aggregator signed: one that was put back or
+    edited is broken evidence.
+
     Exit code, the first that applies:
 
-    5: the evidence is broken, so the numbers cannot be relied on.
+    5: the evidence, or a budget, is broken, so the numbers cannot be relied on.
 
     6: something left that was not planned.
 
@@ -60,12 +83,32 @@ def account(
 
     0: none of these, which is no proof; without noise there is no claim either.
     """
+    from secure_fgl.errors import UsageError
+
+    if store:
+        return _store(run, delta, format, others=bool(missing or unit or anchors))
+    if run is None:
+        raise UsageError("RUN is missing.", fix="give a run folder, or --store for all budgets")
+    if anchors is not None and anchors.resolve().is_relative_to(run.resolve()):
+        raise UsageError(
+            f"The notes in {anchors} belong to the run folder itself.",
+            why="whoever rewrote the run could have rewritten them; they prove nothing",
+            fix="ask the other parties for the notes that they kept",
+        )
+    return _of_run(run, (missing, delta, unit), anchors, format)
+
+
+def _of_run(
+    run: Path, anew: tuple[str, float | None, Unit | None], notes: Path | None, format: Format
+) -> int:
+    """Count one run, and hold its budgets to notes."""
     from audits.accounting.account import account as count
     from audits.evidence.steps import Case
-    from secure_fgl.cli._shared.account import judge, print_account
+    from secure_fgl.cli._shared.account import judge, print_account, print_totals
     from secure_fgl.cli._shared.output import print_json
     from secure_fgl.errors import UsageError
     from secure_fgl.store.finished_run import Run
+    from secure_fgl.store.sides.budget_totals import anchored
 
     view = Run(run).view()
     if view.side and not Case(view).yardstick.clients:
@@ -74,14 +117,40 @@ def account(
             fix="count on a client's side, or on a run folder into which all sides were gathered",
         )
     found = count(view)
+    missing, delta, unit = anew
+    held = anchored(Case(view), notes, delta) if notes is not None else ()
     if missing or delta is not None or unit is not None:
         _anew(view, missing, delta, unit or Unit.client, format)
         return judge(found)
     if format is Format.json:
-        print_json(found.model_dump_json(indent=2))
+        told = {"budgets": [asdict(one) for one in held]} if held else {}
+        whole = {**found.model_dump(mode="json"), **told}
+        print_json(whole if told else found.model_dump_json(indent=2))
     else:
         print_account(found)
+        if held:
+            print_totals(held)
     return judge(found)
+
+
+def _store(folder: Path | None, delta: float | None, format: Format, *, others: bool) -> int:
+    """Show the budgets of a folder."""
+    from secure_fgl.cli._shared.account import print_totals
+    from secure_fgl.cli._shared.output import print_json
+    from secure_fgl.errors import OK, UsageError
+    from secure_fgl.store.budgets import BudgetStore
+    from secure_fgl.store.sides.budget_totals import totals
+
+    if others:
+        raise UsageError(
+            "--store goes with --delta and --format alone.", why="the others are about one run"
+        )
+    found = totals(BudgetStore(folder), _DELTA if delta is None else delta)
+    if format is Format.json:
+        print_json([asdict(one) for one in found])
+    else:
+        print_totals(found)
+    return OK
 
 
 def _anew(view: RunView, missing: str, delta: float | None, unit: Unit, format: Format) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from secure_fgl.cli._shared.verb import EXAMPLE, Format, FormatOption, verb
 from secure_fgl.cli.account import account
+from secure_fgl.cli.advise import advise
 from secure_fgl.cli.attack import attack
 from secure_fgl.cli.bundle import bundle
 from secure_fgl.cli.diff import diff
@@ -33,6 +34,7 @@ app = typer.Typer(
 
 app.command("report", epilog=EXAMPLE["report"])(report)
 app.command("attack", epilog=EXAMPLE["attack"])(attack)
+app.command("advise", epilog=EXAMPLE["advise"])(advise)
 app.command("bundle", epilog=EXAMPLE["bundle"])(bundle)
 app.command("gather", epilog=EXAMPLE["gather"])(gather)
 app.command("diff", epilog=EXAMPLE["diff"])(diff)

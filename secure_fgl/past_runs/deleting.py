@@ -27,7 +27,8 @@ _FILES = {
 _PIECE = r"[A-Za-z0-9_-]+/[A-Za-z0-9_.-]+"  # of a party
 _FOLDERS = {
     "attacks": r".+\.json", "ledger": r".+\.jsonl", "heads": r".+\.checkpoint",
-    "checkpoints": r".+\.npz", "private": _PIECE, "captured": _PIECE, "models": r"[A-Za-z0-9_-]+/(model|last)",
+    "checkpoints": r".+\.npz", "private": _PIECE, "captured": _PIECE,
+    "models": r"[A-Za-z0-9_-]+/(model|last)",
     "forgotten": r".+\.jsonl", "budgets": r".+\.checkpoint",
     "report": r"(report\.(html|json|md)|(inventory|findings|attacks)\.csv)",
     "profile": r"(profile\.(json|txt)|flames\.svg)",

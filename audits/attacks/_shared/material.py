@@ -107,6 +107,7 @@ class Exposure:
         truth: of this client.
         lr, steps: step size and gradient steps of the round; public settings.
         optimiser: ``sgd``, ``adamw`` or ``adam``, a public setting too; empty: unknown.
+        afresh: as `raw`, of a client without memory; None where it remembers nothing of others.
     """
 
     client: str
@@ -119,6 +120,7 @@ class Exposure:
     lr: float
     steps: int
     optimiser: str = ""
+    afresh: Mapping[str, Array] | None = None
 
 
 @dataclass(frozen=True, repr=False)

@@ -138,6 +138,10 @@ class AttackRow(Strict):
 class Claim(Strict):
     """A privacy claim held against evidence (AUDITS.md C.6).
 
+    Every attack whose figure is a lower bound of epsilon brings one: the word beside each epsilon
+    of a report is made of these alone (`audits.accounting.empirical`), by `unit`, `epsilon_lb`,
+    `ceiling`, `trials` and `status`, whichever attack they are of.
+
     Attributes:
         text: the claim in words.
         epsilon_claim: decimal text.

@@ -36,6 +36,12 @@ class Scoring(Protocol):
 class Trial:
     """The scores of one client's candidates, by the attack and its controls.
 
+    Args:
+        victim: the client.
+        spans: of its own message, and of others' as they are its null control.
+        seen: of what the receiver read.
+        own: its candidates.
+
     Attributes:
         raw, seen, null: scores of members and outsiders.
         known: the same for attackers without the message.
@@ -172,9 +178,9 @@ def trials(exposures: Sequence[Exposure], spans: Spans, draw: Draw) -> list[Tria
     made = list[Trial]()
     for victims in by_round(exposures, _listed):
         raw = {one.client: spans.of(one, one.raw) for one in victims}
-        made += _made(
-            victims, raw, [spans.of(one, one.seen or _NOTHING) for one in victims], spans, draw
-        )
+        null = {one.client: spans.of(one, _others(one)) for one in victims}
+        seen = [spans.of(one, one.seen or _NOTHING) for one in victims]
+        made += _made(victims, raw, null, seen, spans, draw)
     return made
 
 
@@ -190,8 +196,14 @@ def kept(exposures: Sequence[Exposure], spans: Spans, draw: Draw) -> list[Trial]
     if len(there) < 2:
         return []
     raw = {name: _Together([spans.of(e, e.raw) for e in those]) for name, those in there.items()}
+    null = {n: _Together([spans.of(e, _others(e)) for e in those]) for n, those in there.items()}
     seen = [_Together([spans.of(e, e.seen or _NOTHING) for e in those]) for those in there.values()]
-    return _made([those[-1] for those in there.values()], raw, seen, spans, draw)
+    return _made([those[-1] for those in there.values()], raw, null, seen, spans, draw)
+
+
+def _others(one: Exposure) -> Mapping[str, Array]:
+    """Return a client's message as the null control of others: they had no part in it."""
+    return one.raw if one.afresh is None else one.afresh
 
 
 def _listed(victim: Exposure) -> bool:
@@ -201,6 +213,7 @@ def _listed(victim: Exposure) -> bool:
 def _made(
     victims: Sequence[Exposure],
     raw: Mapping[str, Scoring],
+    null: Mapping[str, Scoring],
     seen: Sequence[Scoring],
     spans: Spans,
     draw: Draw,
@@ -209,5 +222,5 @@ def _made(
     found = []
     for victim, told in zip(victims, seen, strict=True):
         pool = Pool(victim, known, spans.first(victim.known["weights"]), draw)
-        found.append(Trial(victim, raw, told, pool))
+        found.append(Trial(victim, {**null, victim.client: raw[victim.client]}, told, pool))
     return [trial for trial in found if trial.whole]

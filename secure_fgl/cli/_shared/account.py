@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 from secure_fgl.cli._shared.output import cell, console, grid, print_pairs, say
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.table import Table
 
     from audits.accounting.models import Account, BudgetFacts, Epsilon, Records
+    from secure_fgl.store.sides.budget_totals import BudgetTotal
 
 MOST_CLIENTS = 20  # rows; the others stand in the JSON
 COLOUR = {"FALSIFIED": "bold red", "NOT FALSIFIED": "green", "NO CLAIM": "yellow"}
@@ -50,6 +53,22 @@ def print_account(found: Account) -> None:
         if table.row_count:
             out.print(table)
     print_pairs([("note", note) for note in found.notes])
+
+
+def print_totals(found: Sequence[BudgetTotal]) -> None:
+    """Print budgets on stdout: what all runs together spent of each site's data."""
+    table = grid(["Site", "Data set", "Unit", ">Runs", ">ε", ">δ", "Extends"])
+    for one in found:
+        held = f"{one.held_to} lines that others signed" if one.held_to else "not compared"
+        table.add_row(
+            cell(one.site), cell(one.dataset), one.unit, str(one.runs), one.epsilon,
+            one.delta, cell(held),
+        )  # fmt: skip
+    table.caption = (
+        "Of all runs together that reserved from the budget; what was reserved counts as spent."
+    )
+    table.caption_justify = "left"
+    console(stderr=False).print(table)
 
 
 def judge(found: Account) -> int:

@@ -82,6 +82,10 @@ EXAMPLE = {
         "secure-fgl audit attack runs/first",
         "secure-fgl audit attack runs/first --profile default --attacks A04,A09 --strict",
     ),
+    "advise": example(
+        "secure-fgl audit advise runs/first --out runs/advice",
+        "secure-fgl audit advise runs/first --candidates tried.yaml --attacks A05 --points 1",
+    ),
     "diff": example(
         "secure-fgl audit diff runs/first runs/second",
         "secure-fgl audit diff approved/report.json runs/second --fail-on medium --format json",
@@ -143,6 +147,8 @@ EXAMPLE = {
         "secure-fgl audit account runs/first",
         "secure-fgl audit account runs/first --format json",
         "secure-fgl audit account runs/first --missing 0..3 --delta 1e-6",
+        "secure-fgl audit account runs/first --anchors notes-kept-by-the-aggregator",
+        "secure-fgl audit account --store",
     ),
     "site": example("secure-fgl site join /srv/party charter.json"),
     "new": example(

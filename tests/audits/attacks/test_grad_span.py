@@ -74,6 +74,23 @@ def test_a_null_of_the_victims_own_message_is_invalid(clear, leak, monkeypatch):
     assert found.verdict == "INVALID"
 
 
+def test_a_mean_that_all_remember_spoils_no_null(clear, leak):
+    """FedGATE's trackers say all clients' mean again; the control is the null without `afresh`."""
+    mean = np.mean([one.raw["delta"] for one in leak], axis=0)
+    told = tuple(
+        replace(one, raw={**one.raw, "delta": one.raw["delta"] + mean}, afresh=one.raw)
+        for one in rounds_of(leak, 2, 0.0)
+    )
+    spoilt = tuple(replace(one, afresh=None) for one in told)
+    sound, biased = (judged(ATTACK, material(clear, there)) for there in (told, spoilt))
+    assert any(ROUNDS in row.what for row, _ in sound)
+    for row, found in sound:
+        assert found.values["null"].low <= row.chance <= found.values["null"].high
+        assert found.verdict == "FAIL" and "without memory" in row.note
+    assert all(found.verdict == "INVALID" for row, found in biased if row.metric == ATTACK.metric)
+    assert not any(row.note for row, _ in biased)
+
+
 def test_who_keeps_all_rounds_finds_more_than_one_round_tells(clear):
     """Forty clients, two rounds, noise of each round's own; all draws are pinned."""
     single, *rest = judged(ATTACK, material(clear, rounds_of(exposures(40), 2, 0.03)))

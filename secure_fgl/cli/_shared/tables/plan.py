@@ -26,7 +26,14 @@ def print_plan(plan: Plan, *, stderr: bool) -> None:
     for table in (_items(plan), _fields(plan), _learns(plan)):
         out.print(table)
     warnings = [("warning", warning) for warning in plan.warnings]
-    print_pairs([("budget", plan.budget), *warnings], stderr=stderr)
+    print_pairs([("budget", plan.budget), *_tried(plan), *warnings], stderr=stderr)
+
+
+def _tried(plan: Plan) -> list[tuple[str, str]]:
+    """Return the word beside the plan's epsilons: nothing was sent that could be attacked."""
+    noised = any(item.noise is not None for item in plan.items) or plan.training is not None
+    told = "untested: epsilon is arithmetic so far; audit attack holds a run's noise against it"
+    return [("by attack", told)] if noised else []
 
 
 def _head(plan: Plan) -> list[tuple[str, str]]:

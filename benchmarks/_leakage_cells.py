@@ -1,0 +1,117 @@
+"""Which cells docs/results/leakage.md is to have: an algorithm under a policy, with a seed each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Cell", "cells", "document"]
+
+Settings = dict[str, Any]
+_EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+_SEEDS = (1, 2, 3)
+_MAIN: dict[str, str] = {
+    "fed_avg": "",
+    "fed_pub": "fed_pub_cora.yaml",
+    "fed_ego": "fed_ego_cora.yaml",
+    "fed_per_gnn": "fed_per_gnn_ml100k.yaml",
+    "gcfl": "gcfl_molecules.yaml",
+    "fed_gcn": "fed_gcn_cora.yaml",
+}
+"""Algorithms that are shown in full: the example that is taken, or Cora's common settings."""
+_OTHERS: dict[str, str] = {
+    **dict.fromkeys(("fed_prox", "fed_per", "apfl", "fed_gate", "apfl_gate", "local"), ""),
+    "gcfl_plus": "gcfl_molecules.yaml",
+    "graph_fl": "graph_fl_cora.yaml",
+    "fed_sage": "fed_sage_cora.yaml",
+    "fed_sage_plus": "fed_sage_cora.yaml",
+    "fed_gnn": "fed_gnn_cora.yaml",
+    "d_fed_gnn": "d_fed_gnn_cora.yaml",
+    "fcf": "fed_per_gnn_ml100k.yaml",
+    "fed_mf": "fed_per_gnn_ml100k.yaml",
+}
+_PUBLISHED = {
+    "fed_ego": "unsafe_plaintext",
+    "fed_per_gnn": "published_policy.yaml",
+    "fed_gcn": "rows_published_policy.yaml",
+}
+"""The form that its authors published, where a policy of its own lets it through."""
+_ALWAYS = ("unsafe_plaintext", "pilot", "strict")
+_MORE = ("calibrated", "ldp")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell; its label names it in the rows."""
+
+    algorithm: str
+    policy: str
+    seed: int
+
+    @property
+    def label(self) -> str:
+        """``fed_avg / pilot``."""
+        return f"{self.algorithm} / {self.policy}"
+
+
+def cells(only: Sequence[str] = ()) -> Iterator[Cell]:
+    """Yield all cells, seed by seed.
+
+    Args:
+        only: algorithms; empty: all.
+    """
+    for seed in _SEEDS:
+        for algorithm in (*_MAIN, *_OTHERS):
+            main = algorithm in _MAIN
+            if (only and algorithm not in only) or (seed > _SEEDS[0] and not main):
+                continue
+            for policy in _policies(algorithm) if main else _ALWAYS:
+                yield Cell(algorithm, policy, seed)
+
+
+def _policies(algorithm: str) -> tuple[str, ...]:
+    published = ("published",) if _PUBLISHED.get(algorithm, "").endswith(".yaml") else ()
+    mixed = ("shuffled",) if algorithm == "fed_ego" else ()
+    return (*_ALWAYS, *published, *mixed, *_MORE)
+
+
+def document(cell: Cell, data: str, rounds: int) -> Settings:
+    """Return the configuration of a cell.
+
+    Args:
+        cell: the cell.
+        data: the folder of data.
+        rounds: how many.
+    """
+    from protocols.strict import read_yaml
+
+    example = {**_MAIN, **_OTHERS}[cell.algorithm]
+    found: Settings = _cora() if not example else read_yaml((_EXAMPLES / example).read_text())
+    options = found["algorithm"].get("options", {})
+    mine = {cell.algorithm: options.get(cell.algorithm, {})}
+    chosen = {**found["algorithm"], "name": cell.algorithm, "rounds": rounds, "options": mine}
+    policy = cell.policy
+    if policy == "published":
+        policy = str(_EXAMPLES / _PUBLISHED[cell.algorithm])
+    elif cell.algorithm == "fed_gcn" and policy == "pilot":
+        policy = str(_EXAMPLES / "rows_policy.yaml")  # its rows stand under no preset
+    return {
+        **found,
+        "algorithm": chosen,
+        "data": {**found["data"], "root": data},
+        "evaluation": {**found.get("evaluation", {}), "references": []},
+        "policy": policy,
+        "resume": False,
+        "seed": cell.seed,
+    }
+
+
+def _cora() -> Settings:
+    partition = {"name": "metis_disjoint", "clients": 20}
+    return {
+        "algorithm": {},
+        "model": {"hidden": 64, "lr": 0.1, "optimiser": "sgd", "dropout": 0.0},
+        "data": {"name": "cora", "features": "row", "partition": partition},
+    }

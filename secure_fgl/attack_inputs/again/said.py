@@ -1,0 +1,70 @@
+"""What one client said in an Ask, and what it would have said had it remembered nothing.
+
+Some algorithms let clients remember what they were handed before (FedGATE's trackers), so that the
+mean of all clients' gradients goes into what each says next. Another client's message then holds
+something of the victim as well, and is no message in which the victim had no part: the null
+control of an attack needs the answer of a client that remembers nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from algorithms.tasks.site import Site
+from audits.attacks import Truth
+from protocols.forms import Exchange
+from protocols.messages import Message
+from protocols.sessions.store.recording import Captured
+from secure_fgl.attack_inputs.updates import Arrays, fields, updates
+
+__all__ = ["SaidInAsk", "afresh"]
+
+
+@dataclass(frozen=True, repr=False)
+class SaidInAsk:
+    """What a client said in one Ask, computed again, and what is true of it."""
+
+    client: str
+    truth: Truth
+    answer: Captured
+    exchange: Exchange
+    messages: tuple[Message, ...]
+    afresh: Arrays | None
+
+
+def afresh(site: Site, answer: Captured, exchange: Exchange) -> Arrays | None:
+    """Return the update of a client that remembers nothing, to what it was given.
+
+    The site's memory and draws are changed; whoever asks sets both again.
+
+    Args:
+        site: of the client.
+        answer: what was captured of it.
+        exchange: what it was asked.
+
+    Returns:
+        None where it remembers nothing that others told it, or cannot answer without: an attack's
+        null control is then what the client did say.
+    """
+    if not _handed(answer.memory):
+        return None
+    site.memory, site.draws = {}, dict(answer.draws)
+    try:
+        said = exchange.answer(site, *answer.given)
+    except LookupError:  # the algorithm looks up what it remembers
+        return None
+    (update,) = updates(exchange)
+    parts = said if isinstance(said, tuple) else (said,)
+    found = next((part for part in parts if type(part) is update), None)
+    return None if found is None else fields(found)
+
+
+def _handed(kept: Any) -> bool:
+    """Tell whether a message that was handed out lies in what a client remembers."""
+    if isinstance(kept, Mapping):
+        return any(map(_handed, kept.values()))
+    if isinstance(kept, tuple | list):
+        return any(map(_handed, kept))
+    return isinstance(kept, Message)
