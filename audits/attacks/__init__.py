@@ -18,6 +18,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
+from audits.attacks._models.canaries import Canaries
 from audits.attacks._models.released import Candidates, Released
 from audits.attacks._shared import payloads
 from audits.attacks._shared.answers import Answer, Answers
@@ -56,6 +57,7 @@ __all__ = [
     "AttackReport",
     "AttackRow",
     "Bags",
+    "Canaries",
     "Candidates",
     "Claim",
     "Compared",
@@ -200,7 +202,7 @@ def attack(
         code_digest=code_digest(),
         simulated=material.simulated,
         rows=tuple(rows),
-        claims=tuple(claims),
+        claims=tuple(dict.fromkeys(claims)),
         not_tested=payloads.not_tested(case.plan, case.policy, tried, _reasons(wanted, rows)),
     )
 

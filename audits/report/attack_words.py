@@ -53,6 +53,7 @@ _ESTIMATES = {
     "among as many guesses. Two rows are facts: 1 if a mixture holds fewer records than the policy "
     "asks for, or two differ by fewer; and the share of mixtures of which the counts of classes "
     "follow exactly from the mixed labels.",
+    "A11": "As A12, of records that a site made up. Epsilon is as for A10: proved, and claimed.",
     "A12": "As A05, of a model: its sureness of the true answer, or LiRA's. Prior: no such model.",
     "A13": "Share right: of two other clients, how often the one with data more like a client's is "
     "named; 0.5 is a coin. Share of clients: to how many of K their own data is given by who has "
@@ -122,7 +123,7 @@ def verdict(row: AttackRow) -> str:
 
 
 def _claims(row: AttackRow) -> bool:
-    return row.id == "A10" and row.metric.startswith(_BOUND)
+    return row.id in ("A10", "A11") and row.metric.startswith(_BOUND)
 
 
 def warning(row: AttackRow) -> bool:
@@ -144,11 +145,9 @@ def sentence(row: AttackRow) -> str:
         return _FOUND.get(row.id, _other)(row) + told
     about = _about(row)
     if row.verdict == "PASS":
-        if row.id == "A10":
-            return (
-                f"What is claimed of the noise on {named(row.payload)} was not falsified, which "
-                f"does not prove it{told}"
-            )
+        if row.id == "A10" or _claims(row):
+            what = f"What is claimed of the noise on {named(row.payload)}"
+            return f"{what} was not falsified, which does not prove it{told}"
         return (
             f"An attack tested {about} and found no evidence of it; that does not prove that none "
             f"can{told}"
@@ -342,6 +341,7 @@ _FOUND: dict[str, Callable[[AttackRow], str]] = {
     "A06": _inside,
     "A09": _structure,
     "A10": _noise,
+    "A11": lambda row: (_noise if _claims(row) else _members)(row),
     "A12": _members,
     "A13": _likeness,
     "A14": _named_rows,

@@ -80,6 +80,7 @@ OTHER = {
     "approvals": {"dpo": "ab" * 32},
     "release": {"requires": ("A05",)},
     "retention": {"client": {"models": 90}},
+    "canaries": {"records": 50},
 }
 
 

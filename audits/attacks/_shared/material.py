@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from audits.attacks._models.canaries import Canaries
 from audits.attacks._models.released import Released
 from audits.attacks._shared.answers import Answers
 from audits.attacks._shared.compared import Compared
@@ -262,14 +263,15 @@ class Material:
         tagged: captured matchings, likewise.
         compared: captured cosines; None if no client is compared, or nothing could be read.
         answers: to clients' generators, computed again; None if none are given, or none could be.
-        rows: what receivers are told of rows, computed again; None if no rows are told, or nobody
-            can compute them. It needs no capture.
+        rows: what receivers are told of rows, computed again; None if there is nothing. It needs
+            no capture.
         replica: the clients once more, for models that nobody gave them; needs no capture.
-        tested: client -> its number of test records; empty if nobody can count them. It needs no
-            capture.
+        tested: client -> its number of test records; empty if nobody can count. Needs no capture.
         unasked: why there are none; empty if there are.
         released: models that were handed out; None if none could be looked at. Needs no capture.
         unreleased: why; empty if there are some.
+        canaries: made-up records; None if none could be made again. Needs no capture.
+        uncoined: why; empty if there are some.
         late: tells whether the time for the attacks is used up, for those that take long.
         missing: why there are none; empty if there are.
         unread: updates left, and none of them could be looked at.
@@ -290,6 +292,8 @@ class Material:
     unasked: str = ""
     released: Released | None = None
     unreleased: str = ""
+    canaries: Canaries | None = None
+    uncoined: str = ""
     late: Callable[[], bool] = lambda: False
     missing: str = ""
     unread: bool = False
