@@ -198,9 +198,8 @@ class _Asked:
             asked["a client's own model"] = own
         for name, models in asked.items():
             trials = [self._of_model(client, models[client], alone) for client in models]
-            yield from self._rows(
-                _MODEL, f"canaries of a client, from {name}", trials, (), held=True
-            )
+            what = f"canaries of a client, from {name}"  # what stays at a site is not claimed of
+            yield from self._rows(_MODEL, what, trials, (), held=models is not own)
 
     def _of_model(self, client: str, model: object, alone: Mapping[str, object]) -> Trial:
         sure, names = self._given.confidence, [name for name in alone if name != client]

@@ -130,6 +130,18 @@ def test_a_claim_is_falsified_where_nothing_hides_and_not_where_noise_does() -> 
     assert claim.status == "not_falsified" and float(claim.ceiling) > CLAIM
 
 
+def test_a_claim_is_not_held_against_a_model_that_stays_at_its_site() -> None:
+    """The noise is on what leaves; the shared model is made of that, a client's own is not."""
+    world = World()
+    own = replace(world.released(world.whole), own=world.own)
+    rows = judged(ATTACK, world.material(claiming(), exposures=(), released=own))
+    assert [(row.what.partition(", from ")[2], row.metric.split()[0]) for row, _ in rows] == [
+        ("the final model", "AUC"),
+        ("the final model: graph", "epsilon"),
+        ("a client's own model", "AUC"),
+    ]
+
+
 def test_totals_and_all_kept_rounds_are_looked_at_together() -> None:
     world = World(total=True)
     rows = judged(ATTACK, world.material(claiming(), exposures=world.exposures(3)))
