@@ -20,6 +20,7 @@ from pathlib import Path
 
 from audits.attacks._judging.earlier import carried, claims_carried
 from audits.attacks._judging.family import settled
+from audits.attacks._models.canaries import Canaries
 from audits.attacks._models.released import Candidates, Released
 from audits.attacks._shared import payloads
 from audits.attacks._shared.answers import Answer, Answers
@@ -58,6 +59,7 @@ __all__ = [
     "AttackReport",
     "AttackRow",
     "Bags",
+    "Canaries",
     "Candidates",
     "Claim",
     "Compared",
@@ -218,7 +220,7 @@ def attack(
         code_digest=code_digest(),
         simulated=material.simulated,
         rows=tuple(rows),
-        claims=tuple(claims),
+        claims=tuple(dict.fromkeys(claims)),
         not_tested=payloads.not_tested(case.plan, case.policy, tried, _reasons(wanted, rows)),
     )
 

@@ -19,11 +19,14 @@ alone is the prior; it is high, so margin and gate are narrow.
 **Controls.** Raw: the client's own rows before protection. Null: the same rows under item numbers
 drawn at random.
 
-**What it cannot show.** Ratings: an item's row shows their sign and size, an attack of the extended
-set. And items that one user of a total alone rated: such a row is that user's, whoever he is (O12),
-and gives his vector, by which he is found in rows of several. Popularity that counts the victim
-holds this against nobody; the note says how many rows it is. With few clients such a prior knows
-much, and a message that tells the same passes.
+**Ratings.** From two rounds or more it is asked besides how high the user rates the items that he
+trains on (`rated`): of two of them, one rated above his mean and one not, which. Prior: the item's
+bias in the table that was handed out, or its popularity. Raw and null are as above.
+
+**What it cannot show.** Items that one user of a total alone rated: such a row is that user's,
+whoever he is (O12), and gives his vector, by which he is found in rows of several. Popularity that
+counts the victim holds this against nobody; the note says how many rows it is. With few clients
+such a prior knows much, and a message that tells the same passes.
 
 Sources: AUDITS.md A.3, A.4 and C.3. That what lasts over rounds tells rows from decoys whose values
 are drawn anew is this project's own.
@@ -36,8 +39,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audits.attacks._methods.statistics import best_known
-from audits.attacks._methods.support import ABSENCE, Trail, missing, singles, totals
+from audits.attacks._methods.statistics import auc, best_known
+from audits.attacks._methods.support import ABSENCE, Trail, missing, rated, singles, totals
 from audits.attacks._shared.material import Array, ItemRows, Material
 from audits.attacks._shared.payloads import item_rows
 from audits.attacks._shared.rules import Rule
@@ -49,6 +52,7 @@ CATALOGUE, SENT, AWAY = (
     Rule(f"AUC of a user's items, {where}", 0.02, 0.05, chance=0.5, null_side="above")
     for where in ("over the catalogue", "among rows seen", "by rounds without him")
 )
+RATINGS = Rule("AUC of a user's ratings, high against low", 0.05, 0.15, 0.5, null_side="above")
 _POOLS = {"catalogue": CATALOGUE, "sent": SENT, ABSENCE: AWAY}
 
 
@@ -62,6 +66,9 @@ STAYED = (
 )
 
 
+UNRATED = "two rounds of two clients' rows, with the table that was handed out, are needed"
+
+
 @dataclass(frozen=True)
 class ItemSupport:
     """See the head of this file."""
@@ -73,7 +80,7 @@ class ItemSupport:
     metric: str = CATALOGUE.metric
     margin: float = CATALOGUE.margin
     gate: float = CATALOGUE.gate
-    rules: tuple[Rule, ...] = (CATALOGUE, SENT, AWAY)
+    rules: tuple[Rule, ...] = (CATALOGUE, SENT, AWAY, RATINGS)
     needs_capture: bool = False
 
     def run(self, material: Material, rng: np.random.Generator, profile: str) -> Findings:
@@ -87,7 +94,10 @@ class ItemSupport:
             why = why or "the receiver learnt no item row in the captured rounds"
             return Findings((NotApplicable(why, payload=payload, arises=True),))
         pools = [pool for pool in _POOLS if pool != ABSENCE or totals(material.items)]
-        return Findings(tuple(_row(trails, payload, pool, rng) for pool in pools))
+        rows = [_row(trails, payload, pool, rng) for pool in pools]
+        if any(trail.rounds[0].ratings is not None for trail in trails):
+            rows.append(_ratings(trails, payload, rng))
+        return Findings(tuple(rows))
 
 
 def _trails(rounds: Sequence[ItemRows]) -> list[Trail]:
@@ -140,6 +150,64 @@ def _row(
         note=note,
         **rule.given(),
     )
+
+
+@dataclass(frozen=True, repr=False)
+class _Rated:
+    """One client's ratings as they are guessed: AUC of each attacker."""
+
+    client: str
+    seen: float
+    raw: float
+    null: float
+    known: tuple[float, ...]
+
+
+def _ratings(
+    trails: Sequence[Trail], payload: str, rng: np.random.Generator
+) -> Samples | NotApplicable:
+    """Return the row on ratings from two rounds (X4)."""
+    asked = [one for one in (_rated(trail, rng) for trail in trails) if one is not None]
+    what = "ratings of a client's items, all captured rounds together: ratings"
+    if len(asked) < 2:
+        return NotApplicable(UNRATED, payload, RATINGS.metric)
+    units = tuple(one.client for one in asked)
+    held = [trail.rounds[0].ratings for trail in trails if trail.client in units]
+    return Samples(
+        payload=payload,
+        what=what,
+        units=units,
+        rounds=tuple(sorted({one.round for trail in trails for one in trail.rounds})),
+        prior=best_known(np.array([one.known for one in asked]).T, units, guess=0),
+        raw=np.array([one.raw for one in asked]),
+        null=np.array([one.null for one in asked]),
+        protected=np.array([one.seen for one in asked]),
+        positives=sum(int((r > r.mean()).sum()) for r in held if r is not None),
+        negatives=sum(int((r <= r.mean()).sum()) for r in held if r is not None),
+        **RATINGS.given(),
+    )
+
+
+def _rated(trail: Trail, rng: np.random.Generator) -> _Rated | None:
+    """Guess one client's ratings; None where they cannot be asked about."""
+    first, last = trail.rounds[0], trail.rounds[-1]
+    truth = first.ratings
+    if truth is None or last.table is None or not truth.size or not np.ptp(truth):
+        return None
+    items, held, high = len(trail.popularity), first.held, truth > truth.mean()
+
+    def area(scores: Array) -> float:
+        return auc(scores[high], scores[~high])
+
+    rounds = [(one, one.table) for one in trail.rounds if one.table is not None]
+    seen = rated([(one.seen, table) for one, table in rounds if one.seen is not None], items)
+    raw = rated([(one.raw, table) for one, table in rounds], items)
+    if seen is None or raw is None:
+        return None
+    told = (last.table[held, -1], trail.popularity[held])
+    known = (0.5, *(area(sign * one) for one in told for sign in (1.0, -1.0)))
+    turned = area(rng.permutation(seen[held]))
+    return _Rated(trail.client, area(seen[held]), area(raw[held]), turned, known)
 
 
 ATTACK = ItemSupport()

@@ -29,10 +29,10 @@ from audits.bundle.statements import (
     subjects,
     test_result,
 )
-from audits.evidence.own_files import EVIDENCE
+from audits.evidence.own_files import evidence as evidence_of
 from audits.evidence.run_files import RunView, fail, read_result
 from audits.evidence.steps import Case, Status, Step, Verification, run_checks
-from audits.evidence.verify import CHECKS
+from audits.evidence.verify import checks_of
 from audits.formats import FORMATS, render
 from audits.report.build import report_of
 from audits.report.models import Report
@@ -126,7 +126,7 @@ def accounting_text(case: Case, report: Report) -> bytes:
 
     The evidence was checked for the report, so it is not checked again.
     """
-    names = {check.name for check in EVIDENCE}
+    names = {check.name for check in evidence_of(case)}
     steps = (Step(s.name, Status(s.status), s.detail) for s in report.integrity.steps)
     evidence = Verification(tuple(step for step in steps if step.name in names))
     found = account_of(case.folder_only(), evidence)
@@ -135,7 +135,8 @@ def accounting_text(case: Case, report: Report) -> bytes:
 
 def _unedited(view: RunView) -> None:
     """Raise EvidenceError if the report does not follow from the files; names what failed first."""
-    failed = [step for step in run_checks(Case(view), CHECKS).steps if step.status is Status.FAIL]
+    case = Case(view)
+    failed = [s for s in run_checks(case, checks_of(case)).steps if s.status is Status.FAIL]
     if not any(step.name == "report" for step in failed):
         return
     first = failed[0]

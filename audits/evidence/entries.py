@@ -110,6 +110,7 @@ _FACTS: dict[str, dict[str, type]] = {
     "close": {"state": str},
 }
 _OPTIONAL: dict[str, dict[str, type]] = {
+    "plan": {"canaries": str},
     "key": {"scheme": str},
     "release": {"masked": str},
     "budget": {"unit": str},
@@ -134,7 +135,7 @@ _OPTIONAL: dict[str, dict[str, type]] = {
     },
     "heads": {"received": int, "items": int, "missing": int},
     "refusal": {"detail": str},
-    "close": {"result": dict},
+    "close": {"canaries": str, "result": dict},
 }
 RESULT = {"best", "metrics", "model"}  # digests of what a finished run leaves; "" for no model
 ROUND = re.compile(r"round-([1-9]\d{0,5})")  # besides these: of a model of that round, if kept
@@ -167,6 +168,8 @@ def check_facts(number: int, entry: Entry) -> None:
         raise EvidenceError("chain", f"entry {number} holds a fact of the wrong type")
     if kind in _MORE:
         _MORE[kind](number, entry)
+    if not _DIGEST.fullmatch(entry.get("canaries", "0" * 64)) and kind in ("plan", "close"):
+        raise EvidenceError("chain", f"entry {number} states no canaries of a client")
     if "result" in entry and not _is_result(entry["result"]):
         raise EvidenceError("chain", f"entry {number} states a result in an unknown form")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from audits.checks import documents, keys, ledgers, opened, outcome, traffic, witnesses
-from audits.checks.parties import approvals, own_side
+from audits.checks.parties import approvals, canaries, own_side
 from audits.evidence.steps import Case, Check
 from protocols.errors import SecureFglError
 from protocols.wire.roles import Role
@@ -23,8 +23,12 @@ HEADS = ledgers.HEADS
 
 
 def evidence(case: Case) -> tuple[Check, ...]:
-    """Return the steps of a case: of a whole run, or of one party's side of it."""
-    return _own_side(case) if case.view.side else EVIDENCE
+    """Return the steps of a case: of a whole run, or of one party's side of it.
+
+    A run with canaries has one step more.
+    """
+    more = (canaries.CANARIES,) if canaries.has_canaries(case) else ()
+    return (*(_own_side(case) if case.view.side else EVIDENCE), *more)
 
 
 def _own_side(case: Case) -> tuple[Check, ...]:

@@ -63,7 +63,7 @@ def verdict(row: AttackRow) -> str:
 
 
 def _claims(row: AttackRow) -> bool:
-    return row.id == "A10" and row.metric.startswith(_BOUND)
+    return row.id in ("A10", "A11") and row.metric.startswith(_BOUND)
 
 
 def warning(row: AttackRow) -> bool:
@@ -85,11 +85,9 @@ def sentence(row: AttackRow) -> str:
         return _FOUND.get(row.id, _other)(row) + told
     about = _about(row)
     if row.verdict == "PASS":
-        if row.id == "A10":
-            return (
-                f"What is claimed of the noise on {named(row.payload)} was not falsified, which "
-                f"does not prove it{told}"
-            )
+        if row.id == "A10" or _claims(row):
+            what = f"What is claimed of the noise on {named(row.payload)}"
+            return f"{what} was not falsified, which does not prove it{told}"
         return (
             f"An attack tested {about} and found no evidence of it; that does not prove that none "
             f"can{told}"
@@ -285,6 +283,7 @@ _FOUND: dict[str, Callable[[AttackRow], str]] = {
     "A06": _inside,
     "A09": _structure,
     "A10": _noise,
+    "A11": lambda row: (_noise if _claims(row) else _members)(row),
     "A12": _members,
     "A13": _likeness,
     "A14": _named_rows,

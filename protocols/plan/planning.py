@@ -11,6 +11,7 @@ from protocols.disclosures._base.words import Planned
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.registry import code
 from protocols.errors import PolicyError
+from protocols.evidence.canaries import canary_words
 from protocols.evidence.heads import proof_bytes
 from protocols.forms import Algorithm, Form
 from protocols.keys.groups import fewest_apart, fewest_survivors
@@ -149,6 +150,7 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
         rows={k.__name__: form.holders for k in form.messages() if any(f.held for f in k.fields)},
     )
     told = warnings(planned, data, private=training is not None)
+    told += canary_words(policy.canaries, data.task)
     return Plan(
         algorithm=algorithm.name,
         form=form.name,

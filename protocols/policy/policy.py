@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 from protocols.disclosures._base.rules import rules_of
 from protocols.disclosures.names import Disclosure
 from protocols.errors import CohortTooSmall, NotAdmitted, PolicyError
+from protocols.evidence.canaries import Canaries, planted_objection
 from protocols.evidence.capture import Capture
 from protocols.forms import Algorithm, Form
 from protocols.policy.admission import counted_objection, private_objection
@@ -36,7 +37,7 @@ S = TypeVar("S")
 
 _UNSAID: tuple[tuple[str, Any], ...] = (
     ("cohort_changes", "any"), ("topology_floor", "checked"), ("approvals", {}), ("release", None),
-    ("retention", {}), ("audit", None))  # fmt: skip
+    ("retention", {}), ("audit", None), ("canaries", None))  # fmt: skip
 
 
 class PrivacyPolicy(Explained):
@@ -49,19 +50,17 @@ class PrivacyPolicy(Explained):
             how many are assumed to collude, which are added (O10).
         cohort_changes: how a run's sums may differ in who is in them (O5). `any`: at will, so that
             two totals at nearly one model tell the update of whoever is in one of them alone.
-            `floor`: no totals of a run that a client is shown can be combined into one of fewer
-            clients than a survivor list holds; a round that fewer vanish from is lost. `fixed`:
-            cohorts that overlap are equal; whoever vanishes costs the round. Needs `mask` for sums.
-        topology_floor: where clients read sums over their neighbours: ``checked``: no combination
-            of what up to 1 + `colluders` of them read rests on fewer than `minimum_cohort` others;
-            ``unsafe``: any topology runs, and plan and report say how few it is (O5).
+            `floor`: no totals that a client is shown combine into one of fewer clients than a
+            survivor list holds; a round that fewer vanish from is lost. `fixed`: cohorts that
+            overlap are equal; whoever vanishes costs the round. Needs `mask` for sums.
+        topology_floor: of sums over neighbours: ``checked``: what up to 1 + `colluders` clients
+            read rests on `minimum_cohort` others; ``unsafe``: plan and report say on how few (O5).
         rekey_rounds: after so many rounds every key and pair secret is made anew (O9).
         budget: what all runs together may spend of this site's data set (O20); needed with noise.
         capture: what every party keeps of its own rounds, locked, for audits; None: nothing.
-        training: how clients train so that single records stay hidden; None: freely.
-        holders: how many clients, beside `colluders`, must hold a row where a message without noise
-            has rows: the clients that rated an item (O12); 1: one is enough. That they do is the
-            aggregator's word.
+        training: how clients train so that single records stay hidden; None: as they like.
+        holders: how many clients, beside `colluders`, must hold a row of a message without noise,
+            as the aggregator says: the clients that rated an item (O12); 1: one is enough.
         messages: message types that may be said; None allows every type whose disclosure is named.
         models: ``recomputed``: where a form lets them, clients compute each model themselves, from
             totals that nobody but they could make; ``as_sent``: they take it. The plan says which.
@@ -69,6 +68,7 @@ class PrivacyPolicy(Explained):
         release: which attacks must be answered, or accepted by all clients, before a model leaves.
         retention: how long parties keep ledger and models, by role; see `Kept`.
         audit: which attacks on its own side a site hands on the figures of; None: of none.
+        canaries: records that clients make up, to measure what gets out of training; None: none.
     """
 
     name: str = Field(min_length=1, max_length=40, pattern=r"^[a-z0-9_-]+$")
@@ -88,6 +88,7 @@ class PrivacyPolicy(Explained):
     release: Release | None = None
     retention: Retention = Field(default={})
     audit: Audit | None = None
+    canaries: Canaries | None = None
 
     @model_validator(mode="after")
     def _chains_are_complete(self) -> PrivacyPolicy:
@@ -236,13 +237,12 @@ class PrivacyPolicy(Explained):
                 return f"message {kind.__name__} is not among its allowed messages"
             if found := rules_of(kind.disclosure).objection(kind, form, self):
                 return found
-        if found := self._beside(form) or bare_objection(form, self.rules):
-            return found
         noised = find(self.rules.get(Disclosure.SUM, ()), "record_noise")
-        if noised and (found := counted_objection(form)):
+        found = self._beside(form) or bare_objection(form, self.rules)
+        found = found or planted_objection(form, self.canaries)
+        found = found or (counted_objection(form) if noised else None)
+        if found or self.training is None:
             return found
-        if self.training is None:
-            return None
         records = [k for k in form.messages() if rules_of(k.disclosure).from_records]
         return private_objection(form, records)
 

@@ -169,7 +169,7 @@ def _who(plain: Mapping[str, Any]) -> list[str]:
 
 def _more(plain: Mapping[str, Any]) -> list[str]:
     """Return one line for each other setting."""
-    budget = capture = messages = approvals = "none"
+    budget = capture = messages = approvals = canaries = "none"
     training, release, shared = "as the clients like", "without conditions", "none"
     if plain["budget"]:
         budget = f"all runs together {_value(plain['budget'])} of a data set (O20)"
@@ -181,6 +181,10 @@ def _more(plain: Mapping[str, Any]) -> list[str]:
         messages = "all types" if plain["messages"] is None else ", ".join(plain["messages"])
     if plain["approvals"]:
         approvals = ", ".join(f"{name} ({key[:8]})" for name, key in plain["approvals"].items())
+    if plain["canaries"]:
+        canaries = "{records} records that each client makes up train by coin flip".format(
+            **plain["canaries"]
+        )
     if plain["release"]:
         asked = ", ".join(plain["release"]["requires"])
         release = f"once {asked} were run and did not fail, or all clients accepted that"
@@ -205,5 +209,6 @@ def _more(plain: Mapping[str, Any]) -> list[str]:
         f"Who signs the plan before it runs: {approvals}.",
         f"Release of models: {release}.",
         f"Figures that a site hands on of attacks on its own side: {shared}.",
+        f"Canaries: {canaries}.",
         f"Kept for no longer than: {', '.join(kept) or 'as long as each party likes'}.",
     ]

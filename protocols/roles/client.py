@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from protocols.disclosures._base.client import OneCohort
 from protocols.disclosures._base.plan import wire_kinds
 from protocols.disclosures.registry import each
 from protocols.errors import BadEnvelope, LocalProtocolError, NotInPlan, Replay, UnfitMessage
+from protocols.evidence.canaries import canary_words, commitment, new_secret
 from protocols.evidence.ledger import Ledger
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
@@ -73,6 +74,8 @@ class ClientSession(Session):
     spending: Spending
     receipts: Receipts
     clusters: ClusterHistory
+    canary_secret: bytes = b""
+    """Of this client's canaries; see `protocols.evidence.canaries`. Empty: it has none."""
 
     def __init__(
         self, context: RunContext, ledger: Ledger, rounding: bytes, *, site: Any, form: Form[Any]
@@ -80,12 +83,31 @@ class ClientSession(Session):
         self._site, self._exchanges = site, {e.name: e for e in form.exchanges}
         self.form = form
         self.learnt = 0  # how often the site may have changed
+        if context.policy.canaries is not None:
+            self.canary_secret = new_secret()
+        self.planted = False  # whether this process has put the canaries into the site
         super().__init__(context, ledger, rounding)
+        told = canary_words(context.policy.canaries, context.plan.data.task)
+        if not {*told} <= {*context.plan.warnings}:
+            raise NotInPlan("The plan does not list the canaries that the policy asks for.")
         for exchange in form.exchanges:  # the plan may have come from somebody else
             for kind in exchange.back:
                 item = context.find(exchange.name, kind.disclosure, Step.UP)
                 if item.follows and kind not in exchange.follows:
                     raise NotInPlan(f"{item.id} is planned as if it held no data of this client.")
+
+    def committed(self) -> Mapping[str, str]:
+        """Return the digest that binds the coins of the canaries before anything is sent."""
+        run = self.context.run
+        return (
+            {"canaries": commitment(self.canary_secret, run, self.name)}
+            if self.canary_secret
+            else {}
+        )
+
+    def opened(self) -> Mapping[str, str]:
+        """Return the secret, when nothing more is sent: whoever audits needs the coins."""
+        return {"canaries": self.canary_secret.hex()} if self.canary_secret else {}
 
     def handler(self, incoming: Incoming) -> Callable[..., Any]:
         """Return what takes an envelope; raises BadEnvelope for an Ask that is not known."""
@@ -117,6 +139,8 @@ class ClientSession(Session):
             self._argument(kind, message, exchange.name, where)
             for kind, message in zip(exchange.given, given, strict=True)
         ]
+        if self.canary_secret and not self.planted:
+            raise LocalProtocolError("The site trains without the canaries that the plan lists.")
         self.learnt += 1
         recorder = self.recorder
         if recorder is not None and not recorder.wants(exchange, where.round):

@@ -61,7 +61,7 @@ class Session:
     """What this role is sent, and the method that takes it: its own, and those of its parts."""
 
     apart: ClassVar[frozenset[str]] = frozenset(
-        {"keeper", "last_error", "recorder", "_parts", "_by_kind", "_noting"}
+        {"keeper", "last_error", "planted", "recorder", "_parts", "_by_kind", "_noting"}
     )
     """Attributes that are no state, or are kept as pieces of their own."""
 
@@ -102,6 +102,7 @@ class Session:
                 "role": str(self.role),
                 "roster": context.roster.digest,
                 "transport": context.transport,
+                **self.committed(),
             },
         )
         self._make()
@@ -122,6 +123,14 @@ class Session:
     def parts(self) -> Mapping[str, SessionPart]:
         """All parts, by name, in the order in which they were made."""
         return self._parts
+
+    def committed(self) -> Mapping[str, str]:
+        """Return what the ledger's first entry states besides; a role may commit to something."""
+        return {}
+
+    def opened(self) -> Mapping[str, str]:
+        """Return what the ledger's last entry states besides: what was committed to."""
+        return {}
 
     def kept(self) -> dict[str, Any]:
         """Return everything that must survive this process, of the session and of each part."""
@@ -246,7 +255,7 @@ class Session:
             return
         if self.state is not State.DEAD:
             self.move(Event.CLOSE)
-        facts: dict[str, Any] = {"state": str(self.state)}
+        facts: dict[str, Any] = {"state": str(self.state), **self.opened()}
         if result is not None:
             facts["result"] = dict(result)
         self.ended = True

@@ -90,7 +90,7 @@ def _matrix(
     """Return what one Ask opened, and the same of the vectors as they are."""
     one = next(iter(ask.values()))
     there = sorted(run.case.exchanges.all[one.number].arrived)
-    said = {c: answered(run.sites[c], ask[c], exchange, kind) for c in there}
+    said = {c: answered(run.training[c], ask[c], exchange, kind) for c in there}
     raw = np.asarray(Opened.clear(kind, said, {}), dtype=np.float64)
     seen = np.asarray(reply.similarity(kind), dtype=np.float64)
     (field,) = kind.fields

@@ -24,7 +24,7 @@ from protocols.sessions.store.recording import Captured
 from protocols.wire.codec import decode
 from protocols.wire.envelope import Envelope
 from secure_fgl.attack_inputs.mixtures import Replayed, answered
-from secure_fgl.attack_inputs.truths import items_of
+from secure_fgl.attack_inputs.truths import items_of, ratings_of
 from secure_fgl.attack_inputs.updates import Arrays, fields
 
 __all__ = ["item_material"]
@@ -50,7 +50,7 @@ def item_material(
     asked = {e.name: (e, kind) for e in run.form.exchanges for kind in _kinds(e)}
     found, totals, block = [], dict[int, Rows](), run.case.plan.dims.get("block", 0)
     for client, captured in sorted(answers.items()):
-        held, begun = items_of(run.sites[client], run.task.spec), 0
+        held, begun, table = items_of(run.sites[client], run.task.spec), 0, None
         for answer in captured:
             if held is None or answer.exchange not in asked:
                 continue
@@ -61,8 +61,22 @@ def item_material(
             begun = begun if number else answer.number  # blocks of one gradient are one message
             raw = _shifted(raw, number * block)
             seen = None if seen is None else _shifted(seen, number * block)
-            found.append(ItemRows(client, answer.round, begun, catalogue, held, raw, seen, cohort))
+            table = _table(run.task, answer) if not number else table
+            facts = (held, raw, seen, cohort, ratings_of(run.sites[client]), table)
+            found.append(ItemRows(client, answer.round, begun, catalogue, *facts))
     return found
+
+
+def _table(task: Any, answer: Captured) -> Any:
+    """Return each item's vector and bias as they were handed out, (items, h + 1); None: unknown."""
+    layout = dict(task.layout())
+    weights = next((m.weights for m in answer.given if hasattr(m, "weights")), None)
+    if weights is None or "items.table" not in layout:
+        return None
+    items, width = layout["items.table"]
+    whole = np.asarray(weights, dtype=np.float64)[: items * (width + 1)]
+    vectors, biases = whole[: items * width].reshape(items, width), whole[items * width :]
+    return np.hstack([vectors, biases[:, None]])
 
 
 def _kinds(exchange: Exchange) -> list[type[Message]]:

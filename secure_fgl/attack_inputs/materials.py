@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from audits.attacks import Material, Released, Replica
+from audits.attacks import Canaries, Material, Released, Replica
 from audits.evidence.steps import Case
 from protocols.errors import EvidenceError, LedgerError, OtherEvidence, OtherVersion, SecureFglError
+from secure_fgl.attack_inputs.again.canaries import canary_material
 from secure_fgl.attack_inputs.again.released import released_models
 from secure_fgl.attack_inputs.model_layout import layers_of
 from secure_fgl.attack_inputs.replayed import WEIGHED, ReplayedRun
@@ -73,7 +74,7 @@ def material(
             compared = replay.compared()
             answers, rows = replay.answers(), replay.rows()
             released = _released(run, replay)
-            tested = _tested(replay)
+            tested, canaries = _tested(replay), _canaries(replay)
     except OtherVersion as error:
         raise OtherEvidence("captured", *error.facts) from error
     except LedgerError as error:  # a piece is spoilt: nobody may switch attacks off that way
@@ -103,6 +104,7 @@ def material(
         tested=tested,
         unasked=unasked,
         released=released,
+        canaries=canaries,
         missing=missing,
         unread=unread,
         simulated=case.roster_file.simulated,
@@ -116,6 +118,8 @@ def _unread(run: Run, case: Case, replay: ReplayedRun | None, why: str) -> Mater
         unasked=why,
         released=None if replay is None else _released(run, replay),
         unreleased="" if replay is not None else why,
+        canaries=None if replay is None else _canaries(replay),
+        uncoined="" if replay is not None else why,
         missing=why,
         unread=True,
         simulated=case.roster_file.simulated,
@@ -144,7 +148,9 @@ def _uncaptured(
         with one_thread_and_deterministic():
             replay = ReplayedRun.of(run, case, data, plugins, stand_ins)
             released = _released(run, replay)
-            whole = replace(found, released=released, tested=_tested(replay))
+            whole = replace(
+                found, released=released, tested=_tested(replay), canaries=_canaries(replay)
+            )
             if not has_replica(case):
                 return whole
             answers, rows = replay.answers(), replay.rows()
@@ -152,7 +158,7 @@ def _uncaptured(
         if (data is not None or plugins) and not isinstance(error, NeedsPlugin):
             raise
         unasked = error.what if has_replica(case) else _NO_NODES
-        return replace(found, unasked=unasked, unreleased=error.what)
+        return replace(found, unasked=unasked, unreleased=error.what, uncoined=error.what)
     replica, unasked = _asked(replay)
     return replace(whole, replica=replica, unasked=unasked, answers=answers, rows=rows)
 
@@ -160,6 +166,11 @@ def _uncaptured(
 def _released(run: Run, replay: ReplayedRun) -> Released:
     """Return the models that the run handed out."""
     return released_models(run, replay.case, replay.config, replay.task, replay.sites)
+
+
+def _canaries(replay: ReplayedRun) -> Canaries | None:
+    """Return the run's canaries."""
+    return canary_material(replay.case, replay.config, replay.task, replay.sites, replay.training)
 
 
 def _tested(replay: ReplayedRun) -> dict[str, int]:

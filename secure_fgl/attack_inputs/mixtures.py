@@ -63,6 +63,10 @@ class Replayed(Protocol):
         """Every client's site."""
 
     @property
+    def training(self) -> Mapping[str, Site]:
+        """The same with the canaries that train."""
+
+    @property
     def code(self) -> RunCode:
         """What makes its algorithm once more."""
 

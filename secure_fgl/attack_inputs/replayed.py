@@ -39,6 +39,7 @@ from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME, Identity
 from protocols.wire.run_context import RunContext
 from secure_fgl.attack_inputs.again.addressed import read_total
+from secure_fgl.attack_inputs.again.canaries import training_sites
 from secure_fgl.attack_inputs.again.generators import answer_material
 from secure_fgl.attack_inputs.again.row_systems import told_rows
 from secure_fgl.attack_inputs.again.said import SaidInAsk, afresh
@@ -73,7 +74,7 @@ WEIGHED = "updates inside messages that are weighed cannot be computed again yet
 
 @dataclass(frozen=True, repr=False)
 class ReplayedRun:
-    """A run's code and data once more, and its captures."""
+    """A run's code and data once more, and its captures; `training`: sites with canaries."""
 
     case: Case
     config: Config
@@ -82,6 +83,7 @@ class ReplayedRun:
     sites: Mapping[str, Site]
     captures: Captures
     prepared: Preparation
+    training: Mapping[str, Site]
 
     @classmethod
     def of(
@@ -114,7 +116,8 @@ class ReplayedRun:
         sites = dict(zip(prepared.plan.clients, prepared.sites, strict=True))
         captures = Captures(case.roster_file.run, run.path, run.keys)
         form = case.policy.admit(prepared.algorithm)
-        return cls(case, config, form, prepared.task, sites, captures, prepared)
+        training = training_sites(case, sites, prepared.task.spec)
+        return cls(case, config, form, prepared.task, sites, captures, prepared, training)
 
     def exposures(self, *, first_only: bool) -> list[Exposure]:
         """Return every client's captured updates; what was computed again is what left."""
@@ -198,8 +201,8 @@ class ReplayedRun:
 
     def said_again(self, client: str, answer: Captured, exchange: Exchange) -> SaidInAsk:
         """Let a client answer once more."""
-        site = self.sites[client]
-        truth = truth_of(site, self.task.spec, self.config.model.layers)
+        truth = truth_of(self.sites[client], self.task.spec, self.config.model.layers)
+        site = self.training[client]
         fresh = afresh(site, answer, exchange)
         site.memory, site.draws = dict(answer.memory), dict(answer.draws)
         said = exchange.answer(site, *answer.given)

@@ -12,7 +12,7 @@ from algorithms.tasks import DataSpec
 from algorithms.tasks.site import Site
 from audits.attacks import Truth
 
-__all__ = ["items_of", "labels_of", "rows_of", "tested_of", "truth_of"]
+__all__ = ["items_of", "labels_of", "ratings_of", "rows_of", "tested_of", "truth_of"]
 
 
 def truth_of(site: Site, spec: DataSpec, hops: int) -> Truth:
@@ -42,6 +42,15 @@ def items_of(site: Site, spec: DataSpec) -> Any:
         return None
     data: Any = site.data
     return np.asarray(data.items)[np.unique(data.item[data.train].numpy())].astype(np.int64)
+
+
+def ratings_of(site: Site) -> Any:
+    """Return a client's mean training rating of each of `items_of`, float64 (k,)."""
+    data: Any = site.data
+    train = data.train.numpy()
+    place = np.unique(data.item.numpy()[train], return_inverse=True)[1]
+    total = np.bincount(place, weights=data.rating.numpy()[train].astype(np.float64))
+    return total / np.bincount(place)
 
 
 def tested_of(site: Site) -> int:

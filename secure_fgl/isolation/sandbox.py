@@ -39,8 +39,17 @@ _THREADS = ("MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "OMP_NUM_THREADS", "OPENBL
 _PATIENCE_S = 5.0
 
 
-def check_loadable(given: object) -> None:
-    """Raise UsageError if the data are in memory already: the worker loads them by their name."""
+def check_loadable(given: object, canaries: object = None) -> None:
+    """Raise UsageError if the data are in memory already: the worker loads them by their name.
+
+    It does not have the secrets of `canaries` either, and would train without them.
+    """
+    if canaries is not None:
+        raise UsageError(
+            "Answers cannot be isolated where clients have canaries.",
+            why="the process that computes them loads the data itself, and knows no secret",
+            fix="leave isolate: false, or canaries out of the policy",
+        )
     if given is not None:
         raise UsageError(
             "Answers cannot be isolated on a data set that was handed over in memory.",

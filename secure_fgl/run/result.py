@@ -82,7 +82,7 @@ class Prepared(Protocol):
 def finish(prepared: Prepared, folder: RunFolder, outcome: Outcome) -> Run:
     """Write the result and the report; references come last, as they may fail."""
     from audits.evidence.steps import Case, run_checks
-    from audits.evidence.verify import CHECKS
+    from audits.evidence.verify import checks_of
 
     tracked, meter = outcome.tracked, outcome.meter
     final = arrays_of(tracked.state)
@@ -117,7 +117,7 @@ def finish(prepared: Prepared, folder: RunFolder, outcome: Outcome) -> Run:
     folder.document("result.json", {**result, "verdict": NOT_JUDGED})
     run = Run(folder.path)
     judged = Case(run.view())
-    result["verdict"] = run_checks(judged, CHECKS).verdict
+    result["verdict"] = run_checks(judged, checks_of(judged)).verdict
     bystander = Bystander(prepared.task, prepared.sites, prepared.whole, prepared.config)
     seen = bystander.references()
     if not tracked.scores and (model := released(tracked.state)) is not None:

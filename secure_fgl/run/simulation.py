@@ -25,6 +25,7 @@ from protocols.privacy.record_noise import counted_in
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.config import Config
 from secure_fgl.data import Dataset, Masks
+from secure_fgl.data.canaries import planting
 from secure_fgl.data.loading import load
 from secure_fgl.isolation.sandbox import Sandbox, check_loadable
 from secure_fgl.plugins.in_use import Plugins
@@ -90,7 +91,7 @@ class Preparation:
     def load(self, only: Sequence[str] | None = None, *, stand_ins: bool = False) -> None:
         """Load the data of all clients, or of `only` these; see `secure_fgl.data.loading.load`."""
         if self.config.isolate:
-            check_loadable(self._given)
+            check_loadable(self._given, self.policy.canaries)
         with self.plugins.in_use():
             loaded = load(
                 self.config, self.task, given=self._given, only=only,
@@ -170,9 +171,10 @@ class Preparation:
         parties, states = self._take_up(making, folder) if resume else self._set_up(making, folder)
         if states is not None:
             held.callback(states.release)
+        sites = dict(zip(self.plan.clients, self.sites, strict=True))
+        held.enter_context(planting(parties.others, sites, self.task.spec))
         workers: Workers | None = None
         if count > 1:
-            sites = dict(zip(self.plan.clients, self.sites, strict=True))
             workers = Workers(parties, count, sites, form, meter, self.watch)
             held.callback(workers.kill)
         transport: Transport = workers or (connect or MemoryTransport)(

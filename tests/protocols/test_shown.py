@@ -81,6 +81,7 @@ OTHER = {
     "release": {"requires": ("A05",)},
     "retention": {"client": {"models": 90}},
     "audit": {"share": ("A04", "A05")},
+    "canaries": {"records": 50},
 }
 
 

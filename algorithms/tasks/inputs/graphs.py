@@ -48,6 +48,8 @@ class GraphsData:
         x: features (N, F) of all nodes, dense tensor or scipy CSR.
         y: int64 (G,), -1 for no label; or float32 (G, T) of 0, 1 and NaN for missing.
         train, val, test: bool (G,), disjoint, never on a graph with y = -1.
+        planted: how many of the training graphs the client made up as canaries; `count` leaves
+            them out.
     """
 
     sizes: Numbers
@@ -57,6 +59,7 @@ class GraphsData:
     train: Tensor
     val: Tensor
     test: Tensor
+    planted: int = 0
     _blocks: dict[str, Blocks] = field(default_factory=dict)
     _latest: dict[str, tuple[bytes, GraphBatch]] = field(default_factory=dict)
 
@@ -83,7 +86,7 @@ class GraphsData:
     @property
     def count(self) -> int:
         """Number of training records."""
-        return int(self.train.sum())
+        return int(self.train.sum()) - self.planted
 
     @property
     def graphs(self) -> int:

@@ -52,6 +52,8 @@ class NodeData:
         given: nothing, or (r, D), the last r nodes' activations behind the model's first layer.
         tells: bool (n,), own nodes whose terms this client adds to sums over such edges, as others
             hold the rest, too; None: all.
+        planted: how many of the training nodes the client made up as canaries; `count` leaves them
+            out.
     """
 
     edges: Tensor
@@ -67,6 +69,7 @@ class NodeData:
     beyond: npt.NDArray[np.int64] | None = None
     given: tuple[Tensor, ...] = ()
     tells: npt.NDArray[np.bool_] | None = None
+    planted: int = 0
     _propagation: dict[str, Propagation] = field(default_factory=dict)
 
     @classmethod
@@ -122,7 +125,7 @@ class NodeData:
     @property
     def count(self) -> int:
         """Number of training records."""
-        return int(self.train.sum())
+        return int(self.train.sum()) - self.planted
 
     @property
     def nodes(self) -> int:

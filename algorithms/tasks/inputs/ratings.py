@@ -44,6 +44,8 @@ class RatingsData:
         train, val, test: bool (M,), disjoint.
         graph: of the training ratings alone.
         sizes: how many users and items there are at most (public).
+        planted: how many of the training ratings the client made up as canaries; `count` leaves
+            them out.
     """
 
     users: npt.NDArray[np.int64]
@@ -56,6 +58,7 @@ class RatingsData:
     test: Tensor
     graph: Bipartite
     sizes: tuple[int, int]
+    planted: int = 0
 
     @classmethod
     def from_ratings(cls, part: RatingsLike, users: int, items: int) -> RatingsData:
@@ -96,7 +99,7 @@ class RatingsData:
     @property
     def count(self) -> int:
         """Number of training ratings."""
-        return int(self.train.sum())
+        return int(self.train.sum()) - self.planted
 
     def __repr__(self) -> str:
         return "<RatingsData>"

@@ -11,7 +11,7 @@ import numpy as np
 from audits.attacks._methods.statistics import auc
 from audits.attacks._shared.material import Array, Counts, ItemRows, Rows
 
-__all__ = ["Total", "Trail", "missing", "singles", "totals"]
+__all__ = ["Total", "Trail", "missing", "rated", "singles", "totals"]
 
 GUESS = 0.5
 ABSENCE = "absence"
@@ -110,6 +110,49 @@ class Trail:
         direction = np.abs(total @ _top(total))
         ties = [_below_one(score) for score in (lasting, direction, self.popularity)]
         return count, np.array(ties)
+
+
+def rated(rounds: Sequence[tuple[Rows, Array]], items: int) -> Array | None:
+    """Return how high each item is rated by whose rows these are, (items,); None: cannot be told.
+
+    A row is s e (p, 1): s a factor of all rounds, e = r̂ - r the error, p the user's vector, whose
+    last entry, for the item's bias, is 1. So the last column gives s e, the others p, and with the
+    table that was handed out r̂ but for the user's own bias. One round leaves s open. The rating is
+    the same in two, so s follows from how both sides moved, by least squares; the mean over rounds
+    of r̂ - e is the rating but for a constant. Items without a row get the mean of all.
+
+    Args:
+        rounds: rows that were read, and the table (items, h + 1) that was handed out for them.
+        items: in the catalogue.
+    """
+    errors, guesses = np.full((2, len(rounds), items), np.nan)
+    for place, ((number, rows), table) in enumerate(rounds):
+        error = rows[:, -1]
+        weight = float(error @ error)
+        if not weight:
+            continue
+        taste = rows[:, :-1].T @ error / weight
+        errors[place, number] = error
+        guesses[place, number] = table[number, -1] + table[number, :-1] @ taste
+    moved = [_apart(errors, one) for one in range(len(rounds) - 1)]
+    shifted = [_apart(guesses, one) for one in range(len(rounds) - 1)]
+    if not sum(one.size for one in moved):
+        return None
+    step, gain = np.concatenate(moved), np.concatenate(shifted)
+    slope = float(step @ gain) / max(float(step @ step), 1e-300)
+    told = guesses - max(slope, 0.0) * errors
+    known = ~np.isnan(told)
+    told -= np.nanmean(told, axis=1, keepdims=True) if known.any(axis=1).all() else 0.0
+    often = known.sum(axis=0)
+    return np.where(often > 0, np.nansum(told, axis=0) / np.maximum(often, 1), 0.0)
+
+
+def _apart(values: Array, round: int) -> Array:
+    """Return by how much values differ from one round to the next, about their mean."""
+    found = values[round] - values[round + 1]
+    found = found[~np.isnan(found)]
+    moved: Array = found - found.mean() if found.size else found
+    return moved
 
 
 def _top(rows: Array) -> Array:

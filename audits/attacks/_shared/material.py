@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from audits.attacks._models.canaries import Canaries
 from audits.attacks._models.released import Released
 from audits.attacks._shared.answers import Answers
 from audits.attacks._shared.compared import Compared
@@ -103,8 +104,7 @@ class Exposure:
             scalar, if the message has it (then delta is weighted by it).
         seen: what the receiver learnt of it, decoded: the client's own upload where it left in
             clear, else the total over the cohort; None: nothing.
-        cohort: clients whose data `seen` holds; 1: its own upload.
-        truth: of this client.
+        cohort, truth: clients whose data `seen` holds, 1: its own upload; the truth of this client.
         lr, steps: step size and gradient steps of the round; public settings.
         optimiser: ``sgd``, ``adamw`` or ``adam``, a public setting too; empty: unknown.
         afresh: as `raw`, of a client without memory; None where it remembers nothing of others.
@@ -167,6 +167,8 @@ class ItemRows:
         seen: the rows that the receiver read: the client's own where they left by themselves, else
             those of the total in which it is; None: nothing.
         cohort: clients whose rows `seen` holds; 1: its own alone.
+        ratings: (k,), how it rates `held`, a number an item; None: nobody can tell here.
+        table: (items, h), what was handed out beside: each item's vector and bias; None likewise.
     """
 
     client: str
@@ -177,13 +179,12 @@ class ItemRows:
     raw: Rows
     seen: Rows | None
     cohort: int
+    ratings: Array | None = None
+    table: Array | None = None
 
 
 def change(values: Mapping[str, Array]) -> Array | None:
-    """Return the change of the model that a message or total says, float64 (d,).
-
-    A change weighted by records is divided by their number. None: it says no change at all.
-    """
+    """Return the change of the model that a message says, by record, (d,); None: no change."""
     delta = values.get("delta")
     if delta is None:
         return None
@@ -202,7 +203,7 @@ class Bags:
     Attributes:
         table: (N, F), the features of every node of its graph; no number is below zero.
         train: (N,), whether it trains on that node.
-        own: (N,), what a node's own features weigh in what the first layer makes of its row.
+        own: (N,), what its own features weigh in what the first layer makes of a node's row.
     """
 
     table: sp.csr_array
@@ -214,8 +215,7 @@ class Bags:
 class Replica:
     """A run's code and data once more: clients that answer any model, without a run.
 
-    They answer by the algorithm's own code; what they say is clipped, rounded, noised and summed as
-    the run's policy says.
+    They answer by the algorithm's own code, under the run's policy.
 
     Attributes:
         model, depth: which network, and how many layers.
@@ -229,9 +229,8 @@ class Replica:
         largest: the largest change of one weight that a client can say, as it is said.
         step: of the grid on which it stands.
         noise: standard deviation of all noise on what the receiver reads; 0: none.
-        play: gives all clients one model a round, from the first round on, and returns, a list a
-            round, what each of them said and what the receiver read of it; the generator decides
-            rounding and noise.
+        play: gives all clients one model a round and returns, a list a round, what each said and
+            what the receiver read of it; the generator decides rounding and noise.
     """
 
     model: str
@@ -262,16 +261,17 @@ class Material:
         mixed: captured mixtures, likewise.
         items: captured gradients of item rows, likewise.
         tagged: captured matchings, likewise.
-        compared: captured cosines; None if no client is compared, or nothing could be read.
+        compared: captured cosines; None if nobody is compared, or nothing could be read.
         answers: to clients' generators, computed again; None if none are given, or none could be.
-        rows: what receivers are told of rows, computed again; None if no rows are told, or nobody
-            can compute them. It needs no capture.
+        rows: what receivers are told of rows, computed again; None if there is nothing. It needs
+            no capture.
         replica: the clients once more, for models that nobody gave them; needs no capture.
-        tested: client -> its number of test records; empty if nobody can count them. It needs no
-            capture.
+        tested: client -> its number of test records; empty if nobody can count. Needs no capture.
         unasked: why there are none; empty if there are.
         released: models that were handed out; None if none could be looked at. Needs no capture.
         unreleased: why; empty if there are some.
+        canaries: made-up records; None if none could be made again. Needs no capture.
+        uncoined: why; empty if there are some.
         late: tells whether the time for the attacks is used up, for those that take long.
         missing: why there are none; empty if there are.
         unread: updates left, and none of them could be looked at.
@@ -294,6 +294,8 @@ class Material:
     unasked: str = ""
     released: Released | None = None
     unreleased: str = ""
+    canaries: Canaries | None = None
+    uncoined: str = ""
     late: Callable[[], bool] = lambda: False
     missing: str = ""
     unread: bool = False

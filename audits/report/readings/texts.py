@@ -27,6 +27,7 @@ _ESTIMATES = {
     "among as many guesses. Two rows are facts: 1 if a mixture holds fewer records than the policy "
     "asks for, or two differ by fewer; and the share of mixtures of which the counts of classes "
     "follow exactly from the mixed labels.",
+    "A11": "As A12, of records that a site made up. Epsilon is as for A10: proved, and claimed.",
     "A12": "As A05, of a model: its sureness of the true answer, or LiRA's. Prior: no such model.",
     "A13": "Share right: of two other clients, how often the one with data more like a client's is "
     "named; 0.5 is a coin. Share of clients: to how many of K their own data is given by who has "

@@ -14,6 +14,7 @@ import pytest
 
 from audits.attacks import ItemRows, Material, NotApplicable, attack, item_support
 from audits.attacks._methods.support import missing, singles, totals
+from audits.attacks._methods.support import rated as rated_method
 from audits.attacks._shared.verdicts import judge
 from audits.attacks.item_support import ATTACK, CATALOGUE
 from audits.evidence.steps import Case
@@ -233,3 +234,70 @@ def test_rows_stand_in_a_report_and_name_no_client(clear: Case) -> None:
     assert mine[0].metric == CATALOGUE.metric
     assert "client-0" not in report.text()
     assert report.text() == attack(given, ["A01"]).text()
+
+
+def rated(*, noise: float = 0.0, rounds: int = 3, total: bool = False) -> tuple[ItemRows, ...]:
+    """Rows of matrix factorisation, as FedMF says them, of users who rate from 1 to 5.
+
+    Args:
+        noise: on what is seen, in standard deviations of the rows.
+        rounds: in which users and items step.
+        total: only the sum over all users is seen.
+    """
+    rng, found = np.random.default_rng(6), list[ItemRows]()
+    items = rng.normal(size=(ITEMS, WIDTH)) / 2
+    users = rng.normal(size=(CLIENTS, WIDTH))
+    held = [np.sort(rng.permutation(ITEMS)[:HELD]) for _ in users]
+    truth = [np.clip(np.round(3 + items[o] @ u), 1, 5) for o, u in zip(held, users, strict=True)]
+    table = np.hstack([0.3 * rng.normal(size=(ITEMS, WIDTH)), np.zeros((ITEMS, 1))])
+    own = 0.3 * rng.normal(size=users.shape)
+    for round in range(1, rounds + 1):
+        rows = []
+        for number, (there, ratings) in enumerate(zip(held, truth, strict=True)):
+            error = table[there] @ np.append(own[number], 1.0) - (ratings - 3)
+            rows.append(0.1 * error[:, None] * np.append(own[number], 1.0))
+            own[number] = own[number] - 0.2 * error @ table[there, :-1]
+        whole = np.zeros_like(table)
+        for there, values in zip(held, rows, strict=True):
+            whole[there] += values
+        for number, (there, values) in enumerate(zip(held, rows, strict=True)):
+            seen = (ALL, whole) if total else (there, values)
+            blur = noise * values.std() * rng.normal(size=seen[1].shape)
+            found.append(
+                ItemRows(
+                    f"client-{number:02d}", round, round, ITEMS, there, (there, values),
+                    (seen[0], seen[1] + blur), CLIENTS if total else 1, truth[number], table.copy(),
+                )
+            )  # fmt: skip
+        table = table - 0.5 * whole
+    return tuple(found)
+
+
+def test_two_rounds_of_rows_tell_how_high_a_user_rates(clear: Case) -> None:
+    """One round leaves open how large its errors are; with the next the ratings follow (X4)."""
+    row, made = judged(clear, rated(rounds=2))["ratings"]
+    assert made.verdict == "FAIL" and row.protected.mean() > 0.95, made.reason
+    assert row.metric == item_support.RATINGS.metric and row.rounds == (1, 2)
+    assert abs(row.null.mean() - 0.5) < 0.05
+    assert "ratings" not in judged(clear, rated(rounds=1))
+    unknown = [replace(one, table=None) for one in rated()]
+    assert "ratings" not in judged(clear, unknown)
+
+
+def test_noise_and_totals_hide_how_high_a_user_rates(clear: Case) -> None:
+    """The same attack, the same raw control: what is read is too little."""
+    for hidden in (rated(noise=300.0), rated(total=True)):
+        row, made = judged(clear, hidden)["ratings"]
+        assert row.raw.mean() > 0.95 and row.protected.mean() < row.prior.mean() + 0.1
+        assert made.verdict in ("PASS", "INCONCLUSIVE") and "weak" not in made.reason
+    assert judged(clear, rated(noise=300.0))["ratings"][1].verdict == "PASS"
+
+
+def test_ratings_follow_exactly_from_two_rounds_of_one_user() -> None:
+    """But for a constant: the scale of the errors is solved for, not guessed."""
+    own = [one for one in rated(rounds=3) if one.client == "client-03"]
+    told = rated_method([(one.raw, one.table) for one in own if one.table is not None], ITEMS)
+    assert told is not None and own[0].ratings is not None
+    apart = told[own[0].held] - own[0].ratings
+    assert np.ptp(apart) < 1e-6
+    assert rated_method([(own[0].raw, np.zeros((ITEMS, WIDTH + 1)))], ITEMS) is None

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from audits.evidence.charter_file import REHEARSED
 from audits.evidence.steps import Case, run_checks
-from audits.evidence.verify import CHECKS
+from audits.evidence.verify import checks_of
 from protocols.disclosures.match.run import shared_key
 from protocols.disclosures.names import Disclosure
 from protocols.plan.parties import roles_of
@@ -254,7 +254,7 @@ def _gathered(folders: Mapping[str, Path], work: Path, out: Path) -> Run:
     folder.document("result.json", {**result, "run_dir": str(folder.path)})
     run = Run(out)
     judged = Case(run.view())
-    verdict = run_checks(judged, CHECKS).verdict
+    verdict = run_checks(judged, checks_of(judged)).verdict
     folder.document("result.json", {**result, "run_dir": str(folder.path), "verdict": verdict})
     run.report(FORMATS, after=judged)
     return run

@@ -1,0 +1,79 @@
+"""Canaries: did every client commit to its coins before the run, and open just these after it?"""
+
+from __future__ import annotations
+
+from audits.evidence.run_files import fail
+from audits.evidence.steps import Case, Check, NotChecked
+from audits.report.words import plural
+from protocols.errors import EvidenceError, SecureFglError
+from protocols.evidence.canaries import canary_words, opened
+from protocols.wire.roles import Role
+
+__all__ = ["CANARIES", "has_canaries", "secrets_of"]
+
+_STEP = "canaries"
+
+
+def has_canaries(case: Case) -> bool:
+    """Tell whether a run's policy asks for canaries, or any ledger states some.
+
+    What cannot be read fails at another step.
+    """
+    try:
+        asked = case.policy.canaries is not None
+        return asked or any(_STEP in first for first in case.ledger_index.first.values())
+    except SecureFglError:
+        return False
+
+
+def secrets_of(case: Case) -> dict[str, bytes]:
+    """Return client -> the secret of its canaries, of those whose ledger was closed.
+
+    Raises:
+        EvidenceError: at step ``canaries``, as :func:`canaries` does.
+    """
+    run, found = case.roster_file.run, dict[str, bytes]()
+    clients = set(case.roster.names(Role.CLIENT))
+    asked = case.policy.canaries is not None
+    for party, entries in case.ledger_index.entries.items():
+        committed = str(entries[0].get(_STEP, "")) if entries else ""
+        if bool(committed) != (asked and party in clients):
+            what = "no coins of its canaries" if asked and party in clients else "canaries of none"
+            fail(_STEP, f"{party} commits to {what}")
+        for entry in entries:
+            if entry["kind"] != "close" or not (committed or _STEP in entry):
+                continue
+            if _STEP not in entry:
+                fail(_STEP, f"{party} closed its ledger and did not open its canaries' coins")
+            if not committed:
+                fail(_STEP, f"{party} opens coins that it did not commit to")
+            found[party] = opened(str(entry[_STEP]), committed, run, party)
+    if len(set(found.values())) != len(found):
+        fail(_STEP, "two clients have one secret, so each knows the other's coins")
+    return found
+
+
+def canaries(case: Case) -> str:
+    """Every client committed to its coins in its first entry and opened these in its last."""
+    told = canary_words(case.policy.canaries, case.plan.data.task)
+    if not {*told} <= {*case.plan.warnings}:
+        fail(_STEP, "the plan does not list the canaries that the policy asks for")
+    found = secrets_of(case)
+    if not found:
+        raise NotChecked("no client has opened its coins: no ledger was closed")
+    return (
+        f"{plural(len(found), 'client')} opened the coins that the first entry of its ledger "
+        "commits to; a secret that somebody knew otherwise leaves no trace"
+    )
+
+
+CANARIES = Check(_STEP, ("files", "plan", "roster", "chain"), canaries)
+
+
+def doubt(case: Case) -> str:
+    """Say why the coins of a run's canaries prove nothing; empty: nothing speaks against them."""
+    try:
+        secrets_of(case)
+    except EvidenceError as error:
+        return error.what
+    return ""

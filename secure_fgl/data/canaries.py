@@ -1,0 +1,234 @@
+"""Canaries at a client: made up of its own data, and put into its training by its coins.
+
+A canary should be told from the client's records by nothing but being learnt. Each of its features
+is that of a record of the client drawn anew for each column, so ranges, scales and how many are
+zero are those of the data, clips treat it alike, and no record of the client is copied whole. Its
+label is drawn evenly: nothing predicts it, so a model knows it only by having trained on it. A node
+has no edge, so no neighbour dilutes it and it changes no other node's output; a graph has the shape
+of one of the client's own; a rating is of a user and an item of the client's that it has no rating
+of, so that no row of an item is new.
+
+Canaries that lost their flip are nowhere in the data: they are exactly what the others would look
+like, had they not trained.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+import torch
+
+from algorithms.nn._shared.ratings import Bipartite
+from algorithms.nn._shared.sparse import Sparse
+from algorithms.tasks import DataSpec
+from algorithms.tasks.inputs.graphs import GraphsData
+from algorithms.tasks.inputs.nodes import NodeData
+from algorithms.tasks.inputs.ratings import RatingsData
+from algorithms.tasks.site import Site
+from protocols.evidence.canaries import coins, content
+from protocols.roles.client import ClientSession
+from protocols.sessions.engine import Session
+from secure_fgl.errors import UsageError
+
+__all__ = ["Made", "made_up", "planting", "with_canaries"]
+
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, repr=False)
+class Made:
+    """All canaries of one client, those that train and those that do not.
+
+    Attributes:
+        x: features, a row a node; of ratings None.
+        y: labels or ratings, one a canary.
+        sizes, edges: of graphs, the nodes of each and the edges within each, numbered from 0.
+        pairs: of ratings, places of user and item at the client, (2, m).
+    """
+
+    x: Any
+    y: Any
+    sizes: tuple[int, ...] = ()
+    edges: tuple[Any, ...] = ()
+    pairs: Any = None
+
+
+def made_up(data: Any, spec: DataSpec, secret: bytes, records: int) -> Made:
+    """Return a client's canaries, which follow from its data and secret.
+
+    Args:
+        data: of the site, without canaries.
+        spec: of the data.
+        secret: of the client.
+        records: how many.
+
+    Raises:
+        UsageError: the data hold nothing to make them of.
+    """
+    rng = content(secret)
+    if type(data) is NodeData and data.ids is None and data.tells is None and not data.given:
+        return Made(_columns(_csr(data.x), data.nodes, records, rng), _labels(spec, records, rng))
+    if type(data) is GraphsData and data.graphs:
+        return _graphs(data, spec, records, rng)
+    if type(data) is RatingsData:
+        return _ratings(data, records, rng)
+    raise UsageError(
+        "Canaries cannot be put into these data.",
+        why="nodes with edges to other clients, or no records at all",
+        fix="leave canaries out of the policy, or take a task on nodes, graphs or ratings",
+    )
+
+
+def with_canaries(data: Any, made: Made, chosen: Bools) -> Any:
+    """Return a client's data with some of its canaries among the training records, at the end.
+
+    Args:
+        data: without canaries.
+        made: all of them.
+        chosen: which of them, (m,).
+    """
+    more = int(chosen.sum())
+    where = torch.from_numpy(chosen)
+    roles: dict[str, Any] = {
+        name: torch.cat([getattr(data, name), torch.full((more,), name == "train")])
+        for name in ("train", "val", "test", "tune", "common")
+        if hasattr(data, name)
+    }
+    roles["planted"] = data.planted + more
+    if isinstance(data, NodeData):
+        x = _stacked(data.x, made.x[chosen])
+        y = torch.cat([data.y, torch.from_numpy(made.y)[where]])
+        return replace(data, x=x, y=y, kept={}, _propagation={}, **roles)
+    if isinstance(data, GraphsData):
+        return _with_graphs(data, made, chosen, roles)
+    pairs = torch.cat(
+        [torch.stack([data.user, data.item]), torch.from_numpy(made.pairs)[:, where]], dim=1
+    )
+    rating = torch.cat([data.rating, torch.from_numpy(made.y)[where]])
+    train = roles["train"]
+    graph = Bipartite(pairs[:, train], len(data.users), len(data.items), rating[train])
+    return replace(data, user=pairs[0], item=pairs[1], rating=rating, graph=graph, **roles)
+
+
+@contextlib.contextmanager
+def planting(
+    sessions: Mapping[str, Session], sites: Mapping[str, Site], spec: DataSpec
+) -> Iterator[None]:
+    """Put each client's canaries into its site, and take them out again at the end.
+
+    Args:
+        sessions: of all parties of this process; clients without canaries are left alone.
+        sites: of the clients.
+        spec: of the data.
+
+    Raises:
+        UsageError: a client's data hold nothing to make canaries of.
+    """
+    real = {}
+    try:
+        for name, session in sessions.items():
+            if isinstance(session, ClientSession) and session.canary_secret:
+                site, asked = sites[name], session.context.policy.canaries
+                real[name] = site.data
+                site.data = planted(site.data, spec, session.canary_secret, asked.records)  # type: ignore[union-attr]
+                session.planted = True
+        yield
+    finally:
+        for name, data in real.items():
+            sites[name].data = data
+
+
+def planted(data: Any, spec: DataSpec, secret: bytes, records: int) -> Any:
+    """Return a client's data with those of its canaries whose coins say so."""
+    return with_canaries(data, made_up(data, spec, secret, records), coins(secret, records))
+
+
+def _csr(x: Any) -> sp.csr_array:
+    """Return features as sparse rows."""
+    if isinstance(x, Sparse):
+        m = x.matrix
+        parts: Any = tuple(p.numpy() for p in (m.values(), m.col_indices(), m.crow_indices()))
+        return sp.csr_array(parts, shape=tuple(m.shape))
+    return sp.csr_array(x.numpy() if isinstance(x, torch.Tensor) else x)
+
+
+def _columns(x: sp.csr_array, nodes: int, count: int, rng: np.random.Generator) -> Any:
+    """Return rows (count, F) of which each column is drawn from the rows of the data."""
+    width, columns = x.shape[1], x.tocsc()
+    found = np.zeros((count, width), dtype=np.float32)
+    for column in range(width):
+        whole = np.zeros(nodes, dtype=np.float32)
+        inside = slice(columns.indptr[column], columns.indptr[column + 1])
+        whole[columns.indices[inside]] = columns.data[inside]
+        found[:, column] = whole[rng.integers(nodes, size=count)]
+    return found
+
+
+def _labels(spec: DataSpec, count: int, rng: np.random.Generator) -> Any:
+    """Return labels that nothing predicts."""
+    if spec.multilabel:
+        return rng.integers(2, size=(count, spec.classes)).astype(np.float32)
+    return rng.integers(spec.classes, size=count).astype(np.int64)
+
+
+def _stacked(x: Any, rows: Any) -> Any:
+    if isinstance(x, Sparse):
+        return Sparse.of(sp.csr_array(sp.vstack([_csr(x), sp.csr_array(rows)])))
+    if isinstance(x, torch.Tensor):
+        return torch.cat([x, torch.from_numpy(rows)])
+    return sp.csr_array(sp.vstack([x, sp.csr_array(rows)]))
+
+
+def _graphs(data: GraphsData, spec: DataSpec, records: int, rng: np.random.Generator) -> Made:
+    like = rng.integers(data.graphs, size=records)
+    starts = np.cumsum(data.sizes) - data.sizes
+    owner = np.repeat(np.arange(data.graphs), data.sizes)
+    ends = data.edges.numpy()
+    of = owner[ends[0]] if ends.size else np.zeros(0, dtype=np.int64)
+    edges = tuple(ends[:, of == graph] - starts[graph] for graph in like)
+    sizes = tuple(int(size) for size in data.sizes[like])
+    x = _columns(_csr(data.x), int(data.sizes.sum()), sum(sizes), rng)
+    return Made(x, _labels(spec, records, rng), sizes, edges)
+
+
+def _with_graphs(data: GraphsData, made: Made, chosen: Bools, roles: Mapping[str, Any]) -> Any:
+    sizes = np.array(made.sizes, dtype=np.int64)
+    firsts = int(data.sizes.sum()) + np.cumsum(np.where(chosen, sizes, 0)) - sizes
+    shifted = [made.edges[n] + firsts[n] for n in np.flatnonzero(chosen)]
+    edges = np.hstack([data.edges.numpy(), *shifted]).astype(np.int64)
+    y = torch.cat([data.y, torch.from_numpy(made.y)[torch.from_numpy(chosen)]])
+    return replace(
+        data,
+        sizes=np.concatenate([data.sizes, sizes[chosen]]),
+        edges=torch.from_numpy(edges),
+        x=_stacked(data.x, made.x[np.repeat(chosen, sizes)]),
+        y=y,
+        _blocks={},
+        _latest={},
+        **roles,
+    )
+
+
+def _ratings(data: RatingsData, records: int, rng: np.random.Generator) -> Made:
+    users, items = len(data.users), len(data.items)
+    rated = data.user.numpy() * items + data.item.numpy()
+    free = np.setdiff1d(np.arange(users * items), rated)
+    if len(free) < records:
+        raise UsageError(
+            f"A client has fewer than {records} pairs of a user and an item without a rating.",
+            why="a canary is a rating of one of its own users for one of its own items",
+            fix="lower canaries.records, or leave canaries out where a client is one user",
+        )
+    place = rng.permutation(free)[:records]
+    values = np.unique(data.rating.numpy())
+    return Made(
+        None,
+        rng.choice(values, size=records).astype(np.float32),
+        pairs=np.stack([place // items, place % items]).astype(np.int64),
+    )

@@ -1,0 +1,152 @@
+"""What canaries are made of, and what they leave alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from algorithms.nn._shared.sparse import Sparse
+from algorithms.tasks import DataSpec
+from algorithms.tasks.graph import GraphTask
+from algorithms.tasks.inputs.graphs import GraphsData
+from algorithms.tasks.inputs.nodes import NodeData
+from algorithms.tasks.inputs.ratings import RatingsData
+from algorithms.tasks.node import NodeTask
+from algorithms.tasks.site import Site
+from protocols.evidence.canaries import coins
+from secure_fgl.data.canaries import made_up, planted, with_canaries
+from secure_fgl.data.records import ClientGraph, ClientGraphs, ClientRatings
+from secure_fgl.errors import UsageError
+
+SECRET, RECORDS = bytes(range(32)), 30
+FLIPS = coins(SECRET, RECORDS)
+SPECS = {
+    "node": DataSpec("node", 5, 3, 32, 2, True, "n"),
+    "graph": DataSpec("graph", 5, 3, 32, 2, True, "g"),
+    "rating": DataSpec("rating", 0, 1, 64, 2, True, "r", users=8, items=9, lowest=1.0, highest=5.0),
+}
+
+
+def masks(count: int) -> dict[str, Any]:
+    role = np.arange(count) % 3
+    return {"train": role == 0, "val": role == 1, "test": role == 2}
+
+
+def nodes(*, sparse: bool = False) -> NodeData:
+    rng = np.random.default_rng(1)
+    x = np.where(rng.random((12, 5)) < 0.5, rng.random((12, 5)), 0.0).astype(np.float32)
+    edges = np.array([[0, 1, 2, 5], [1, 2, 3, 7]])
+    part = ClientGraph(
+        edges, sp.csr_array(x) if sparse else x, rng.integers(3, size=12), nodes=np.arange(12),
+        **masks(12),
+    )  # fmt: skip
+    return NodeData.from_graph(part)
+
+
+def graphs() -> GraphsData:
+    rng = np.random.default_rng(1)
+    edges = np.array([[0, 1], [3, 4], [6, 7], [9, 11]]).T
+    part = ClientGraphs(
+        np.full(4, 3), edges, rng.random((12, 5)).astype(np.float32), np.array([0, 1, 2, 0]),
+        graphs=np.arange(4), **masks(4),
+    )  # fmt: skip
+    return GraphsData.from_graphs(part)
+
+
+def ratings() -> RatingsData:
+    pairs = np.array([(u, i) for u in range(8) for i in range(9) if (u + i) % 2])
+    values = np.tile([1.0, 4.0], 18).astype(np.float32)
+    part = ClientRatings(pairs[:, 0], pairs[:, 1], values, rows=np.arange(36), **masks(36))
+    return RatingsData.from_ratings(part, 8, 9)
+
+
+DATA = {"node": nodes, "graph": graphs, "rating": ratings}
+
+
+@pytest.mark.parametrize("kind", DATA)
+def test_they_train_at_the_end_and_are_counted_by_nobody(kind: str) -> None:
+    data: Any = DATA[kind]()
+    found = planted(data, SPECS[kind], SECRET, RECORDS)
+    more = int(FLIPS.sum())
+    assert 5 < more < RECORDS - 5
+    assert found.count == data.count and found.train.sum() == data.count + more
+    assert bool(found.train[-more:].all()) and len(found.train) == len(data.train) + more
+    for role in ("val", "test"):
+        assert torch.equal(getattr(found, role)[:-more], getattr(data, role))
+        assert not getattr(found, role)[-more:].any()
+    assert data.count == DATA[kind]().count  # what is there is left alone
+
+
+@pytest.mark.parametrize("kind", DATA)
+def test_they_follow_from_data_and_secret_alone(kind: str) -> None:
+    data = DATA[kind]()
+    one, same = (made_up(data, SPECS[kind], SECRET, RECORDS) for _ in range(2))
+    other = made_up(data, SPECS[kind], bytes(32), RECORDS)
+    assert np.array_equal(one.y, same.y) and not np.array_equal(one.y, other.y)
+    flipped = with_canaries(data, one, ~FLIPS)  # the coins change none of them
+    kept = with_canaries(data, one, np.ones(RECORDS, dtype=bool))
+    y = "rating" if kind == "rating" else "y"
+    there = getattr(kept, y)[-RECORDS:][torch.from_numpy(~FLIPS)]
+    assert torch.equal(getattr(flipped, y)[-int((~FLIPS).sum()) :], there)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_nodes_stand_alone_and_hold_values_of_the_clients_own_columns(sparse: bool) -> None:
+    data = nodes(sparse=sparse)
+    made = made_up(data, SPECS["node"], SECRET, RECORDS)
+    plain = nodes().x
+    assert isinstance(plain, torch.Tensor)
+    for column, own in zip(made.x.T, plain.numpy().T, strict=True):
+        assert set(column.tolist()) <= set(own.tolist())
+    found = planted(data, SPECS["node"], SECRET, RECORDS)
+    assert torch.equal(found.edges, data.edges) and isinstance(found.x, Sparse) == sparse
+    task = NodeTask(SPECS["node"], model="gcn", hidden=4, layers=2, dropout=0.0)
+    weights = task.initial(np.random.default_rng(0))
+    before, after = (task.predict(weights, Site(d, seed=0)) for d in (data, found))
+    assert np.allclose(before, after[:12], atol=1e-6)  # nobody's neighbour
+
+
+def test_graphs_have_the_shape_of_one_of_the_clients_own() -> None:
+    data = graphs()
+    found = planted(data, SPECS["graph"], SECRET, RECORDS)
+    owner = np.repeat(np.arange(len(found.sizes)), found.sizes)
+    ends = found.edges.numpy()
+    assert (owner[ends[0]] == owner[ends[1]]).all() and ends.max() < found.sizes.sum()
+    assert len(found.x) == found.sizes.sum() and set(found.sizes) == {3}
+    assert np.bincount(owner[ends[0]], minlength=len(found.sizes)).tolist() == [1] * len(
+        found.sizes
+    )
+    task = GraphTask(SPECS["graph"], model="gin", hidden=4, layers=2, dropout=0.0)
+    weights = task.initial(np.random.default_rng(0))
+    before, after = (task.predict(weights, Site(d, seed=0)) for d in (data, found))
+    assert np.allclose(before, after[:4], atol=1e-6)
+
+
+def test_ratings_are_of_pairs_that_have_none() -> None:
+    data = ratings()
+    found = planted(data, SPECS["rating"], SECRET, RECORDS)
+    pairs = list(zip(found.user.tolist(), found.item.tolist(), strict=True))
+    assert len(set(pairs)) == len(pairs) and set(found.rating.tolist()) == {1.0, 4.0}
+    assert np.array_equal(found.items, data.items) and np.array_equal(found.users, data.users)
+    with pytest.raises(UsageError, match="fewer than 200 pairs"):
+        made_up(data, SPECS["rating"], SECRET, 200)
+
+
+def test_labels_follow_from_nothing() -> None:
+    data = nodes()
+    labels = made_up(data, SPECS["node"], SECRET, 3000).y
+    assert np.abs(np.bincount(labels, minlength=3) / 3000 - 1 / 3).max() < 0.06  # 7 deviations
+    several = replace(SPECS["graph"], multilabel=True)
+    answers = made_up(graphs(), several, SECRET, RECORDS).y
+    assert answers.shape == (RECORDS, 3) and set(np.unique(answers)) == {0.0, 1.0}
+
+
+def test_nodes_with_edges_to_other_clients_are_refused() -> None:
+    data = replace(nodes(), ids=np.arange(12), beyond=np.zeros((2, 0), dtype=np.int64))
+    with pytest.raises(UsageError, match="cannot be put into"):
+        made_up(data, SPECS["node"], SECRET, RECORDS)
