@@ -313,6 +313,16 @@ def test_a_job_is_cut_for_who_came_back_at_a_round_s_end_where_that_pays(
     for name in ("job.json", "run/roster.json", "run/result.json", "status.json"):
         (office.folder / name).unlink(missing_ok=True)
     whole = [*first[:-1], finishes(office, DONE)]
+    monkeypatch.setattr(returning.Returning, "_pays", lambda self, now: True)
+    with monkeypatch.context() as patched:  # a session that crashed is back within a minute
+        patched.setattr(conducting, "SILENT_SECONDS", 1e12)
+        engine, _, _ = conducted(office, [whole], monkeypatch)
+        assert not engine.aborted
+    monkeypatch.undo()
+    monkeypatch.setattr(conducting, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(conducting, "THERE_SECONDS", 0.0)
+    for name in ("job.json", "run/roster.json", "run/result.json", "status.json"):
+        (office.folder / name).unlink(missing_ok=True)
     engine, (ending, _), told = conducted(office, [whole], monkeypatch)
     assert ending is Ending.OVER and not engine.aborted and len(engine.handed) == 1
 

@@ -29,6 +29,7 @@ __all__ = ["Ending", "Office", "Settings", "see_through"]
 
 LOOK_SECONDS = 0.5
 THERE_SECONDS = 5.0  # between two looks at who and what is there while a job runs
+SILENT_SECONDS = 60.0  # twice what a session that crashed takes to be back, in the job that runs
 LOST_LOOKS = 6  # after which a job that NVFlare calls running, and does not run, is lost
 GRACE_SECONDS = 45.0
 """How long a job may go on once the run is over, while sites hear of the end."""
@@ -168,8 +169,9 @@ class _Watch:
         except Exception:  # the server is away: the next word waits for it
             self._close()
             return 0
-        away = status.away if (status := self._status()) is not None else ()
-        silent = {self._kit.charter.sites[party] for party in away}
+        away = status.away if (status := self._status()) is not None else {}
+        long = time.time() - SILENT_SECONDS
+        silent = {self._kit.charter.sites[party] for party in away if away[party] < long}
         mine = self._returning if not self._unseen else None
         if mine is not None and (back := mine.look(there, silent, self._reached()[0])):
             self._settings.tell(f"{', '.join(back)} came back: the job is cut for a new one.")
