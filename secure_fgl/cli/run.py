@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from secure_fgl.cli._shared.options import PluginOption
+from secure_fgl.cli._shared.options import (
+    CheckpointOption,
+    PluginOption,
+    TrackOption,
+    as_settings,
+)
 from secure_fgl.cli._shared.verb import Format, FormatOption, Log, verb
 from secure_fgl.cli.plan import ConfigArgument, SetOption
 
@@ -42,16 +46,8 @@ def run(  # noqa: PLR0913, PLR0917 - a parameter an option
     profile: Annotated[
         bool, typer.Option("--profile", help="Write where time and bytes went into the run folder.")
     ] = False,
-    track: Annotated[
-        list[str],
-        typer.Option(
-            metavar="KIND:PLACE",
-            help="Released metrics go there, too: tensorboard:FOLDER or mlflow:URI.",
-        ),
-    ] = [],  # noqa: B006
-    checkpoint_every: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Keep the model of every N-th round.")
-    ] = None,
+    track: TrackOption = [],  # noqa: B006
+    checkpoint_every: CheckpointOption = None,
     log: Annotated[
         Log, typer.Option(help="Tell on stderr as text, or as one JSON object a line.")
     ] = Log.text,
@@ -65,9 +61,7 @@ def run(  # noqa: PLR0913, PLR0917 - a parameter an option
     from secure_fgl.cli._shared.output import print_json
     from secure_fgl.config import Config
 
-    kept = [] if checkpoint_every is None else [f"checkpoint_every={checkpoint_every}"]
-    places = [f"tracking={json.dumps(track)}"] if track else []
-    configuration = Config.load(config, [*settings, *kept, *places])
+    configuration = Config.load(config, [*settings, *as_settings(track, checkpoint_every)])
     approved = load_plan(plan_file) if plan_file is not None else None
     # Nothing but the result may reach stdout, whatever a library likes to print.
     with contextlib.redirect_stdout(sys.stderr):

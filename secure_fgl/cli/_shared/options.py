@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,15 @@ import typer
 if TYPE_CHECKING:
     from secure_fgl.transports.nvflare.keys.passphrase import Passphrase
 
-__all__ = ["PassphraseFileOption", "PassphraseOption", "PluginOption", "new_passphrase"]
+__all__ = [
+    "CheckpointOption",
+    "PassphraseFileOption",
+    "PassphraseOption",
+    "PluginOption",
+    "TrackOption",
+    "as_settings",
+    "new_passphrase",
+]
 
 PluginOption = Annotated[
     list[str],
@@ -22,6 +31,17 @@ PluginOption = Annotated[
     ),
 ]
 
+TrackOption = Annotated[
+    list[str],
+    typer.Option(
+        metavar="KIND:PLACE",
+        help="Released metrics go there, too: tensorboard:FOLDER or mlflow:URI.",
+    ),
+]
+CheckpointOption = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Keep the model of every N-th round.")
+]
+
 PassphraseOption = Annotated[
     bool, typer.Option("--passphrase", help="Lock the keys; the passphrase is asked for.")
 ]
@@ -29,6 +49,12 @@ PassphraseFileOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Lock the keys under the passphrase in this file."),
 ]
+
+
+def as_settings(track: list[str], checkpoint_every: int | None) -> list[str]:
+    """Return what ``--track`` and ``--checkpoint-every`` say as ``--set`` would take it."""
+    kept = [] if checkpoint_every is None else [f"checkpoint_every={checkpoint_every}"]
+    return [*kept, *([f"tracking={json.dumps(track)}"] if track else [])]
 
 
 def new_passphrase(party: Path, ask: bool, file: Path | None) -> Passphrase | None:
