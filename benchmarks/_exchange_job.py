@@ -21,7 +21,7 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from secure_fgl.transports.nvflare import controller as controllers
+from secure_fgl.transports.nvflare.controller import Conductor
 from secure_fgl.transports.nvflare.executor import Seat, _asked
 from secure_fgl.transports.nvflare.pushed.awaited import Awaited
 from secure_fgl.transports.nvflare.pushed.carrier import PushCarrier
@@ -84,13 +84,14 @@ class _Carrier(PushCarrier):
         return awaited.wait(seconds, self._abort)
 
 
-class BenchConductor(controllers.Conductor):
+class BenchConductor(Conductor):
     """The aggregator's relay, which can carry in other ways too."""
+
+    carries = _Carrier
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Carry until the benchmark says that it is over."""
         _Carrier.controller = self
-        controllers.PushCarrier = _Carrier  # type: ignore[misc]
         super().control_flow(abort_signal, fl_ctx)
 
 

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -134,9 +135,9 @@ def exchanges(carrier: RelayCarrier, sites: list[str], sizes: list[int], repeats
         data = os.urandom(size)
         bundles = {site: [data] for site in sites}
         ways: dict[str, Callable[[], float]] = {
-            "bare": lambda b=bundles: _told(carrier, BARE, b),
-            "pushed": lambda b=bundles: _timed(carrier, TASK, b),
-            "polled": lambda b=bundles: _timed(carrier, POLLED, b),
+            "bare": partial(_told, carrier, BARE, bundles),
+            "pushed": partial(_timed, carrier, TASK, bundles),
+            "polled": partial(_timed, carrier, POLLED, bundles),
         }
         found[size] = {way: [] for way in ways}
         for turn in range(repeats + 1):  # the first is not counted

@@ -41,7 +41,12 @@ class Conductor(Controller):  # type: ignore[misc] # nvflare is untyped
 
     Raises:
         ValueError: that is no run's name; the job fails before anything is opened.
+
+    Attributes:
+        carries: what makes the carrier of a job.
     """
+
+    carries: type[PushCarrier] = PushCarrier
 
     def __init__(self, run: str, deadline: float = 600.0) -> None:
         super().__init__()
@@ -60,7 +65,7 @@ class Conductor(Controller):  # type: ignore[misc] # nvflare is untyped
         Whatever goes wrong ends the job with the error's type alone: NVFlare sends the text of a
         panic to every site. The run itself can go on with another job, unless a party refused.
         """
-        carrier = PushCarrier(fl_ctx.get_engine(), abort=abort_signal)
+        carrier = self.carries(fl_ctx.get_engine(), abort=abort_signal)
         try:
             if why := self._carried(carrier, abort_signal):
                 self.system_panic(f"the run stopped ({why})", fl_ctx)
