@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,11 +17,9 @@ import pytest
 
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
-from nvflare.apis.client import Client
-from nvflare.apis.controller_spec import ClientTask, Task, TaskCompletionStatus
-from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_constant import ReservedTopic, ReturnCode
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.shareable import Shareable
+from nvflare.apis.shareable import ReservedHeaderKey, Shareable
 from nvflare.apis.signal import Signal
 from nvflare.fuel.utils import fobs
 
@@ -37,9 +36,10 @@ from secure_fgl.store.client_models import ClientModels
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
 from secure_fgl.transports.nvflare import wire
-from secure_fgl.transports.nvflare.controller import JobAborted, TaskCarrier
 from secure_fgl.transports.nvflare.executor import Seat
 from secure_fgl.transports.nvflare.party_process import conduct, open_process
+from secure_fgl.transports.nvflare.pushed.awaited import JobAborted
+from secure_fgl.transports.nvflare.pushed.carrier import PushCarrier
 from secure_fgl.transports.nvflare.site import channel
 from secure_fgl.transports.nvflare.site.answering import Answerer
 from secure_fgl.transports.nvflare.site.codes import Code, Heard
@@ -53,35 +53,27 @@ RUN = "ab" * 16
 
 
 @dataclass
-class FakeController:
-    """Hands tasks to functions in threads of their own, through the engine's encoding."""
+class FakeEngine:
+    """Hands what is pushed to functions, through the engine's encoding."""
 
     answer: Callable[[str], Answer]
-    tasks: list[Task] = field(default_factory=list)
-    late: list[threading.Thread] = field(default_factory=list)
 
-    def send(self, *, task: Task, fl_ctx: FLContext, targets: list[str]) -> None:
+    def new_context(self) -> Any:
+        return contextlib.nullcontext(FLContext())
+
+    def send_aux_request(
+        self, *, targets: list[str], topic: str, request: Shareable, **more: Any
+    ) -> dict[str, Shareable]:
         (site,) = targets
-        self.tasks.append(task)
-        self.late.append(threading.Thread(target=self._serve, args=(task, site)))
-        self.late[-1].start()
-
-    def _serve(self, task: Task, site: str) -> None:
-        task.before_task_sent_cb(client_task=ClientTask(Client(site, ""), task), fl_ctx=FLContext())
-        found = self.answer(site)(task.name, fobs.loads(fobs.dumps(task.data)))
-        if found is None:
-            return
-        asked = ClientTask(Client(site, ""), task)
-        asked.result = fobs.loads(fobs.dumps(found))
-        task.result_received_cb(client_task=asked, fl_ctx=FLContext())
-
-    def cancel_task(self, task: Task) -> None:
-        task.completion_status = TaskCompletionStatus.CANCELLED
+        assert topic == ReservedTopic.DO_TASK
+        name = request.get_header(ReservedHeaderKey.TASK_NAME)
+        found = self.answer(site)(name, fobs.loads(fobs.dumps(request)))
+        return {} if found is None else {site: fobs.loads(fobs.dumps(found))}
 
 
 def transport(answer: Callable[[str], Answer], sites: dict[str, str], **more: Any) -> SiteTransport:
     abort = more.pop("abort", Signal())
-    carrier = TaskCarrier(FakeController(answer), fl_ctx=FLContext(), abort=abort)
+    carrier = PushCarrier(FakeEngine(answer), abort=abort)
     seconds = more.pop("deadline", 5.0)
     return SiteTransport(carrier, sites, deadline=lambda: seconds, **more)
 
@@ -326,13 +318,7 @@ def test_who_has_not_answered_by_the_deadline_has_vanished() -> None:
     first = carried.exchange([Delivery("a", b"1"), Delivery("b", b"1")])
     assert [delivery.data for delivery in first] == [b"quick1"]
     assert 0.3 <= carried.seconds[0] < 3
-    controller: Any = carried._carrier._controller
-    assert all(
-        task.completion_status is TaskCompletionStatus.CANCELLED for task in controller.tasks
-    )
-    release.set()
-    for thread in controller.late:
-        thread.join()
+    release.set()  # what it says now is of an exchange that is over
     second = carried.exchange([Delivery("a", b"2"), Delivery("b", b"2")])
     assert [delivery.data for delivery in second] == [
         b"quick2",
@@ -435,7 +421,8 @@ def test_o27_a_code_is_all_that_a_relay_says(
 
 
 def asked(task: str) -> Any:
-    return Seat(RUN).execute(task, wire.pack([b"x"]), FLContext(), Signal()).get_return_code()
+    sent = wire.request("once", [b"x"], seconds=60.0, hold=60.0)
+    return Seat(RUN).execute(task, sent, FLContext(), Signal()).get_return_code()
 
 
 @pytest.mark.parametrize("task", ["train", "secure_fgl.envelopes "])

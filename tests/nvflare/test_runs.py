@@ -73,7 +73,8 @@ def test_a_run_that_was_never_joined_is_refused_before_anything_is_opened(
     before = sorted(path for path in party.rglob("*") if path.is_file())
     # A job of that run: nobody listens under its name, and a job without a name is none.
     monkeypatch.setenv(channel.SOCKET_VARIABLE, str(party / channel.SOCKET))
-    said = Seat(never).execute(wire.TASK, wire.pack([b"x"]), FLContext(), Signal())
+    sent = wire.request("once", [b"x"], seconds=60.0, hold=60.0)
+    said = Seat(never).execute(wire.TASK, sent, FLContext(), Signal())
     assert said.get_return_code() == ReturnCode.EARLY_TERMINATION
     for spelt in ("", "../" + never, never.upper(), never + "/"):
         for relay in (Seat, Conductor):

@@ -113,7 +113,8 @@ def site(made: Parties, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 def ask(data: bytes) -> tuple[str, list[bytes]]:
     """Hand one envelope to the relay; return its code and the answers."""
     run = place_of(Path(os.environ[channel.SOCKET_VARIABLE]).parent).name
-    said = Seat(run).execute(wire.TASK, wire.pack([data], 60.0), FLContext(), Signal())
+    sent = wire.request("once", [data], seconds=60.0, hold=60.0)
+    said = Seat(run).execute(wire.TASK, sent, FLContext(), Signal())
     code = str(said.get_return_code(ReturnCode.OK))
     return code, wire.unpack(said) if code == ReturnCode.OK else []
 

@@ -14,8 +14,9 @@ from secure_fgl.transports.nvflare.charter import Charter
 from secure_fgl.transports.nvflare.kits import CLASSES
 from secure_fgl.transports.nvflare.site.codes import BUDGET, END, TASK
 
-POLL_SECONDS = 0.1
-"""How often a site asks for its next task. NVFlare's own 2 s would be the time of an exchange."""
+POLL_SECONDS = 10.0
+"""How often a site asks for its next task. There is none, since exchanges are pushed: the answer
+says whether the job is over, for a site that the word of that did not reach."""
 
 DONE = "FINISHED:COMPLETED"
 """NVFlare's word for a job that ended by itself."""

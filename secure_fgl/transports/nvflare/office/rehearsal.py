@@ -184,8 +184,8 @@ class _Stage:
         )
         for folder in self.folders.values():
             charter = joining.sign(folder, charter)
-        kits = {name: joining.keep(folder, charter) for name, folder in self.folders.items()}
-        self._bring(roles, {name: kit.folder for name, kit in kits.items()})
+        kept = {name: joining.keep(folder, charter) for name, folder in self.folders.items()}
+        self._bring(roles, {name: kit.folder for name, kit in kept.items()})
         return charter
 
     def _bring(self, roles: Mapping[str, Role], places: Mapping[str, Path]) -> None:

@@ -1,0 +1,122 @@
+"""What `bench_exchange.py` puts into NVFlare's job: our two relays, and other ways to carry.
+
+Loaded in the engine's processes. `bare` is an exchange without us: one auxiliary request for each
+site with the same bytes, answered by a function that sends them back. `polled` is what exchanges
+were before they were pushed: a task for each site, which the site fetches.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from nvflare.apis.controller_spec import ClientTask, Task
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+
+from secure_fgl.transports.nvflare.controller import Conductor
+from secure_fgl.transports.nvflare.executor import Seat, _asked
+from secure_fgl.transports.nvflare.pushed.awaited import Awaited
+from secure_fgl.transports.nvflare.pushed.carrier import PushCarrier
+from secure_fgl.transports.nvflare.site.codes import TASK, Code, Heard
+from secure_fgl.transports.nvflare.wire import heard, pack, patience, say, unpack
+
+BARE, POLLED, INTERVAL = "bench.bare", "bench.polled", "bench.interval"
+_TOPIC = "bench.echo"
+
+
+class _Carrier(PushCarrier):
+    """Pushes, and carries in the other ways where the task's name says so."""
+
+    controller: Controller
+
+    def carry(
+        self,
+        name: str,
+        bundles: Mapping[str, Sequence[bytes]],
+        seconds: float,
+        unhurried: Collection[str],
+    ) -> dict[str, Heard]:
+        """Carry once; a bare exchange returns its own seconds beside nothing."""
+        if name == TASK:
+            return super().carry(name, bundles, seconds, unhurried)
+        if name == POLLED:
+            return self._polled(bundles, seconds)
+        site, data = next(iter(bundles.items()))
+        if name == INTERVAL:  # how often sites poll from now on
+            with self._engine.new_context() as fl_ctx:
+                runner = fl_ctx.get_prop(FLContextKey.RUNNER)
+            runner.config.task_request_interval = json.loads(data[0])
+            return {site: Heard(Code.DONE)}
+        took = self._bare(bundles, seconds)
+        return {site: Heard(Code.DONE, [json.dumps(took).encode()])}
+
+    def _bare(self, bundles: Mapping[str, Sequence[bytes]], seconds: float) -> float:
+        (data, *_) = bundles.values()  # every site is sent the same
+        start = time.perf_counter()
+        with self._engine.new_context() as fl_ctx:
+            found = self._engine.send_aux_request([*bundles], _TOPIC, pack(data), seconds, fl_ctx)
+        for site in bundles:
+            if unpack(found[site]) != list(data):
+                raise ArithmeticError("What came back is not what was sent.")
+        return time.perf_counter() - start
+
+    def _polled(self, bundles: Mapping[str, Sequence[bytes]], seconds: float) -> dict[str, Heard]:
+        awaited = Awaited(list(bundles), ())
+        for site, data in bundles.items():
+
+            def received(client_task: ClientTask, fl_ctx: FLContext) -> None:
+                awaited.give_up(client_task.client.name, heard(client_task.result))
+
+            task = Task(
+                name=POLLED, data=pack(data, seconds), timeout=int(seconds) + 1,
+                result_received_cb=received,
+            )  # fmt: skip
+            with self._engine.new_context() as context:
+                self.controller.send(task=task, fl_ctx=context, targets=[site])
+        return awaited.wait(seconds, self._abort)
+
+
+class BenchConductor(Conductor):
+    """The aggregator's relay, which can carry in other ways too."""
+
+    carries = _Carrier
+
+    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        """Carry until the benchmark says that it is over."""
+        _Carrier.controller = self
+        super().control_flow(abort_signal, fl_ctx)
+
+
+class BenchSeat(Seat):
+    """A site's relay, which also sends back what a bare exchange brings."""
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Have bare requests answered from the start of the job."""
+        if event_type == EventType.START_RUN:
+            fl_ctx.get_engine().register_aux_message_handler(_TOPIC, self._echo)
+
+    @staticmethod
+    def _echo(topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
+        return pack(unpack(request))
+
+    def execute(
+        self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
+    ) -> Shareable:
+        """Hand a request to the party; a polled one in NVFlare's own thread, as it was."""
+        if task_name != POLLED:
+            return super().execute(task_name, shareable, fl_ctx, abort_signal)
+        end, taken = time.monotonic() + patience(shareable), threading.Event()
+        done: Callable[[], None] = taken.set
+        found = _asked(self._run, TASK, unpack(shareable), end, abort_signal, done)
+        return pack(found.envelopes) if found.code is Code.DONE else say(found.code)
+
+
+__all__: list[Any] = ["BenchConductor", "BenchSeat"]
