@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from audits.attacks._shared.payloads import PAYLOADS
+from audits.findings.limitations import named
 from audits.plots import budget_timeline as timeline
 from audits.plots import clusters, curves, dots, flows, seen, stacks, svg
 from audits.report import attack_words, words
@@ -67,6 +68,7 @@ def _environment() -> Environment:
         alike=_alike,
         called=_called,
         together=_together,
+        more=named,
     )
     made.globals.update(
         plural=words.plural,

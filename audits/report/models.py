@@ -276,23 +276,19 @@ class Account(Strict):
 
 
 class Finding(Strict):
-    """Something a reader should know. The fingerprint survives re-runs: it holds no values.
-
-    Attributes:
-        payload: P01 to P21, if it is about one; else empty.
-        waiver: who accepted it; it stays visible.
-    """
+    """Something a reader should know. The fingerprint survives re-runs: it holds no values."""
 
     id: str = Setting(description="F01, F02, ... in this report")
     rule: str = Setting(description="name of the rule that found it")
     severity: Severity = Setting(description="how grave it is")
-    payload: str = ""
+    payload: str = Setting("", description="P01 to P21, if it is about one; else empty")
     item: str = Setting(description="plan item that it is about; empty if none")
     recipient_role: str = Setting(description="who reads it; empty if nobody in particular")
     message: str = Setting(description="what was found")
     remediation: str = Setting(description="what to do next")
     fingerprint: str = Setting(description="SHA-256 (hex) of what it is about")
-    waiver: Waived | None = None
+    waiver: Waived | None = Setting(None, description="who accepted it; it stays visible")
+    limitation: str = Setting("", description="which part of LIMITATIONS.md says more, by id")
 
 
 class Integrity(Strict):
