@@ -17,7 +17,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.policy.policy import PRESETS
 from scripts.site import links
 from scripts.site.reference import made
-from scripts.site.reference.api import members
+from scripts.site.reference.api import example, members
 from scripts.site.reference.cli import commands
 from scripts.site.reference.words import attributes, cell, markdown, table
 from secure_fgl import errors
@@ -59,6 +59,25 @@ def test_the_reference_says_all_of_the_code(pages: dict[str, str]) -> None:
     assert all(f"| `{one}` |" in pages["disclosures.md"] for one in Disclosure)
     assert all(f"## Under `{name}`" in pages["disclosures.md"] for name in PRESETS)
     assert all(f"| `{name}` |" in pages["catalogue.md"] for name in algorithm_names())
+
+
+def test_every_key_of_a_file_says_what_it_means(pages: dict[str, str]) -> None:
+    for subject in SUBJECTS:
+        tables = re.findall(r"^\| key \|.*?(?=\n\n|\Z)", pages[f"{subject}.md"], flags=re.S | re.M)
+        rows = [line for found in tables for line in found.splitlines()[2:]]
+        assert len(rows) >= len(model(subject).model_fields)
+        for row in rows:
+            assert re.split(r"(?<!\\)\|", row)[-2].strip(), (subject, row)
+
+
+def test_every_public_name_has_an_example_that_another_test_runs(pages: dict[str, str]) -> None:
+    for name in secure_fgl.__all__:
+        section = pages["api.md"].partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+        shown = section.partition("**Example**")[2].partition("```python\n")[2].partition("```")[0]
+        assert re.search(rf"\b{name}\b", shown), name
+        assert shown in (ROOT / "docs/api.md").read_text("utf-8")
+    with pytest.raises(LookupError, match="Gateway"):
+        example("Gateway")
 
 
 def test_its_links_lead_somewhere_and_the_site_shows_its_pages(pages: dict[str, str]) -> None:

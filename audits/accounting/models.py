@@ -148,8 +148,8 @@ class Engine(Strict):
 class Share(Strict):
     """Epsilon of the run if this many of all clients are missing or collude."""
 
-    missing: int
-    honest: int
+    missing: int = Setting(description="clients that are missing or collude")
+    honest: int = Setting(description="shares of noise that are left")
     epsilon: Epsilon
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from audits.evidence.steps import Verification
+from audits.findings.limitations import of_rule
 from audits.report import words
 from audits.report.models import Account, Dropouts, Egress, Finding, PlanDiff, Severity
 from protocols.disclosures._evaluated.words import UNWITNESSED
@@ -50,6 +51,7 @@ def made(
         message=message,
         remediation=remediation,
         fingerprint=hashlib.sha256("\0".join(content).encode("utf-8", "replace")).hexdigest(),
+        limitation=of_rule(rule),
     )
 
 

@@ -11,11 +11,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from audits.attacks._shared.payloads import PAYLOADS
+from audits.findings.limitations import named
 from audits.plots import budget_timeline as timeline
-from audits.plots import clusters, dots, flows, stacks, svg
+from audits.plots import clusters, curves, dots, flows, seen, stacks, svg
 from audits.report import attack_words, words
 from audits.report.method import said_of
-from audits.report.models import Egress, PartyFacts, Report
+from audits.report.models import Denied, Egress, PartyFacts, Report, Vanished
 from audits.report.sections import Labelled, RoundBytes
 from audits.views.seen import View
 
@@ -76,6 +77,8 @@ def _environment() -> Environment:
         shared=_shared,
         alike=_alike,
         called=_called,
+        together=_together,
+        more=named,
     )
     made.globals.update(
         plural=words.plural,
@@ -86,6 +89,7 @@ def _environment() -> Environment:
         round_name=words.round_name,
         meter=svg.meter,
         payloads=PAYLOADS,
+        named=words.NAMES,
         contents=CONTENTS,
         most_routes=MOST_ROUTES,
         open_rows=OPEN_ROWS,
@@ -116,9 +120,18 @@ def _alike(parties: Sequence[PartyFacts]) -> list[list[PartyFacts]]:
     return list(groups.values())
 
 
-def _called(group: Sequence[PartyFacts]) -> str:
+def _together(rows: Sequence[Vanished | Denied]) -> list[list[Vanished | Denied]]:
+    """Return rows in groups that say the same of different parties, in their order."""
+    groups: dict[str, list[Vanished | Denied]] = {}
+    for row in rows:
+        said = row.model_dump_json(exclude={"client", "party", "entry"})
+        groups.setdefault(said, []).append(row)
+    return list(groups.values())
+
+
+def _called(group: Sequence[object], attribute: str = "name") -> str:
     """Return the names of a group: all of a few, else the first and how many there are."""
-    names = ", ".join(party.name for party in group[:NAMED])
+    names = ", ".join(str(getattr(one, attribute)) for one in group[:NAMED])
     return f"{names}, ... ({len(group)} in all)" if len(group) > NAMED else names
 
 
@@ -148,6 +161,8 @@ def _charts(report: Report) -> dict[str, Any]:
         ],
         "attacks": dots.attacks(report.attacks),
         "claims": dots.claims(report.claims),
+        "curves": curves.charts(report.curves),
+        "seen": seen.matrix(report.egress, (party.role for party in report.parties)),
     }
 
 

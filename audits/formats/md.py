@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from audits.accounting.calibration import Calibrated
 from audits.accounting.empirical import Empirical
+from audits.findings.limitations import named
 from audits.formats import _markdown as tried
 from audits.formats._markdown import code as _code
 from audits.formats._markdown import plain as _
@@ -289,7 +290,14 @@ def _gone(report: Report) -> str:
 
 def _findings(report: Report) -> str:
     rows = (
-        (f.id, f"**{f.severity}**", _(f.rule), _(f.message), _(f.remediation), _(_accepted(f)))
+        (
+            f.id,
+            f"**{f.severity}**",
+            _(f.rule),
+            _(f.message),
+            _(named(f.remediation, f.limitation)),
+            _(_accepted(f)),
+        )
         for f in report.findings
     )
     return _table(("id", "severity", "rule", "what", "what to do", "accepted"), rows)

@@ -27,6 +27,7 @@ from audits.report.attack_rows import outcome, succeeded
 from audits.report.budget import accounts
 from audits.report.budget_timeline import spending
 from audits.report.inventory import inventory, parties, plan_diff, roll_up
+from audits.report.learning.curves import curves
 from audits.report.limits import limits
 from audits.report.method import cost, method
 from audits.report.models import Dropouts, Finding, Head, Integrity, Report, Subject
@@ -119,6 +120,7 @@ def report_of(case: Case) -> Report:
         findings=found,
         obligations=obligations(diff, egress, spent, tried, found, evidence, cautions),
         results=_results(case.result),
+        curves=curves(case.metrics),
         method=method(case.result, tried),
         cost=cost(case.result),
         limits=cautions,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from audits.evidence.mixtures import of_mixtures
+from audits.findings.limitations import TOTALS, named, of_warning
 from audits.report import words
 from audits.report.attack_rows import NO_FILE
 from protocols.disclosures._base.words import words_of as disclosed
@@ -28,12 +29,15 @@ def limits(
     masked = sums_masked(plan.items)
     found = [
         _ATTACKED if attacked else f"{NO_FILE} Absence of a finding is not evidence of absence.",
-        "The record shows that nothing was changed afterwards (integrity). That everything sent "
-        "was recorded (completeness) rests on the gateway being the only way out.",
+        named(
+            "The record shows that nothing was changed afterwards (integrity). That everything "
+            "sent was recorded (completeness) rests on the gateway being the only way out.",
+            "L8",
+        ),
         *_of_totals(plan),
         *_of_changes(plan, policy),
         *of_mixtures(plan),
-        "Who took part when, and the sizes of all envelopes, are visible to the network.",
+        named("Who took part when, and all sizes, are visible to the network.", "L1.10"),
         _trust(plan, policy, masked=masked),
         "Of result.json, the aggregator's ledger covers the metrics and the model's digest. Its "
         "other values (bytes, seconds, references) are the run's own word.",
@@ -54,17 +58,24 @@ def limits(
             "denies; they do show that its upload was in no total."
         )
     if ACTIVE_AGGREGATOR in plan.warnings:
-        found.append(f"While sums are not masked inside the ciphertext, {ACTIVE_AGGREGATOR}.")
+        found.append(
+            named(
+                f"While sums are not masked inside the ciphertext, {ACTIVE_AGGREGATOR}.",
+                of_warning(ACTIVE_AGGREGATOR),
+            )
+        )
     if KEY_THEFT in plan.warnings:
-        found.append(f"For the same reason, {KEY_THEFT}.")
+        found.append(named(f"For the same reason, {KEY_THEFT}.", of_warning(KEY_THEFT)))
     repeated = tuple(text for d in Disclosure for text in disclosed(d).limits)
     told = [warning for warning in plan.warnings if warning.startswith(repeated)]
-    found += [f"{warning[0].upper()}{warning[1:]}." for warning in told]
+    found += [named(f"{w[0].upper()}{w[1:]}.", of_warning(w)) for w in told]
     if simulated:
-        found.append("All roles ran in one process, so no statement about separate roles is shown.")
+        found.append(
+            named("All roles ran in one process: nothing about separate roles is shown.", "L7")
+        )
     for warning in plan.warnings:
         if "(O12)" in warning:
-            found.append(f"{warning[:400]}.")
+            found.append(named(f"{warning[:400]}.", TOTALS))
     return tuple(found)
 
 
@@ -91,7 +102,7 @@ def _of_totals(plan: Plan) -> list[str]:
     )
     alone = [i for i in plan.all_of(Disclosure.NOISED, Step.UP) if i.noise is not None]
     told = ((bare, len(noised) < len(sums)), (bounded, noised), (own, alone))
-    return [text for text, there in told if there]
+    return [named(text, TOTALS if text is bare else "L5") for text, there in told if there]
 
 
 def _of_changes(plan: Plan, policy: PrivacyPolicy) -> list[str]:

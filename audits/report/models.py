@@ -13,6 +13,7 @@ from audits.accounting.empirical import UNTRIED, Empirical
 from audits.attacks._shared.models import AttackRow, Claim, NotTested
 from audits.elsewhere.rehearsal import Rehearsed
 from audits.elsewhere.sites import AtSites
+from audits.report.learning.curves import Curve
 from audits.report.sections import (
     Changes,
     Clusters,
@@ -40,61 +41,61 @@ State = Literal["OK", "ATTENTION", "FAIL", "NOT TESTED"]
 class Tool(Strict):
     """What made the report."""
 
-    name: str = "secure-fgl"
-    report_version: int = REPORT_VERSION
+    name: str = Setting("secure-fgl", description="the program")
+    report_version: int = Setting(REPORT_VERSION, description="number of the report's format")
 
 
 class Head(Strict):
     """The end of one party's ledger: number of entries and Merkle root (hex, RFC 9162)."""
 
-    party: str
-    entries: int
-    root: str
+    party: str = Setting(description="whose ledger")
+    entries: int = Setting(description="how many it has")
+    root: str = Setting(description="Merkle root, hex")
 
 
 class Subject(Strict):
     """Which run this is about."""
 
-    run: str
-    algorithm: str
-    form: str
-    dataset: str
-    task: str
-    synthetic: bool
-    rounds: int
-    clients: int
-    smallest_cohort: int
-    scheme: str
-    policy: str
-    plan_digest: str
-    policy_digest: str
-    roster_digest: str
-    first_entry: str
-    last_entry: str
+    run: str = Setting(description="name of the run: 32 hex digits")
+    algorithm: str = Setting(description="name, as in the catalogue")
+    form: str = Setting(description="which variant of the algorithm")
+    dataset: str = Setting(description="name, as in the plan")
+    task: str = Setting(description="what is predicted: nodes, graphs or ratings")
+    synthetic: bool = Setting(description="the data were generated")
+    rounds: int = Setting(description="planned; a run may stop earlier")
+    clients: int = Setting(description="how many the plan names")
+    smallest_cohort: int = Setting(description="no total is of fewer clients")
+    scheme: str = Setting(description="encryption of sums, or `none`")
+    policy: str = Setting(description="the policy's name")
+    plan_digest: str = Setting(description="SHA-256 of the plan, hex")
+    policy_digest: str = Setting(description="SHA-256 of the policy, hex")
+    roster_digest: str = Setting(description="SHA-256 of the roster, hex")
+    first_entry: str = Setting(description="time of the first ledger entry; empty if none")
+    last_entry: str = Setting(description="time of the last ledger entry; empty if none")
     heads: tuple[Head, ...]
 
 
 class PartyFacts(Strict):
     """One party: role, short name of its key, its charter's names if any, what it sent and got."""
 
-    name: str
-    role: str
-    key: str
-    site: str = ""
-    organisation: str = ""
-    sent: int
-    sent_bytes: int
-    received: int
-    received_bytes: int
-    refusals: int
+    name: str = Setting(description="as on the roster")
+    role: str = Setting(description="client, aggregator, key authority, ...")
+    key: str = Setting(description="first 16 hex digits of the SHA-256 of its signing key")
+    site: str = Setting("", description="by the charter; empty without one")
+    organisation: str = Setting("", description="by the charter; empty without one")
+    sent: int = Setting(description="envelopes")
+    sent_bytes: int = Setting(description="on the wire")
+    received: int = Setting(description="envelopes")
+    received_bytes: int = Setting(description="on the wire")
+    refusals: int = Setting(description="how often it refused")
 
 
 class Line(Strict):
     """One line of the verdict strip."""
 
-    question: str
-    answer: str
-    state: State
+    question: str = Setting(description="as a reader would ask it")
+    answer: str = Setting(description="in a sentence or two")
+    state: State = Setting(description="what it amounts to")
 
 
 class Count(Strict):
@@ -105,43 +106,43 @@ class Count(Strict):
         planned, planned_bytes: upper bounds for the whole run.
     """
 
-    item: str
-    sender: str
-    recipient: str
+    item: str = Setting(description="of the plan, for example `train.up.SUM`")
+    sender: str = Setting(description="a role")
+    recipient: str = Setting(description="a role, or `roster`: all")
     routes: int
     planned: int
     planned_bytes: int
-    seen: int
-    seen_bytes: int
+    seen: int = Setting(description="envelopes in the ledgers")
+    seen_bytes: int = Setting(description="their bytes on the wire")
 
 
 class Unplanned(Strict):
     """A release that the plan does not hold; `what` says why."""
 
-    party: str
-    entry: int
-    item: str
-    what: str
+    party: str = Setting(description="who sent it")
+    entry: int = Setting(description="its number in that ledger")
+    item: str = Setting(description="what it says that it is")
+    what: str = Setting(description="why the plan does not hold it")
 
 
 class Denied(Strict):
     """A refusal entry: who refused, in which exchange, with which code of the closed list."""
 
-    party: str
-    entry: int
-    exchange: int
-    round: int
-    code: str
+    party: str = Setting(description="who refused")
+    entry: int = Setting(description="its number in that ledger")
+    exchange: int = Setting(description="number of the exchange")
+    round: int = Setting(description="0: outside the rounds")
+    code: str = Setting(description="one of a closed list")
 
 
 class PlanDiff(Strict):
     """Plan against actual: `planned` counts the larger of two ways, `seen` every release."""
 
-    planned: int
-    seen: int
+    planned: int = Setting(description="envelopes, at most")
+    seen: int = Setting(description="envelopes in the ledgers")
     items: tuple[Count, ...]
     unplanned: tuple[Unplanned, ...]
-    missing: tuple[str, ...]
+    missing: tuple[str, ...] = Setting(description="items that never left, though planned")
     denied: tuple[Denied, ...]
 
 
@@ -155,10 +156,10 @@ Moment = Literal[
 class Vanished(Strict):
     """A client that vanished: in which exchange, and how far it came."""
 
-    client: str
-    round: int
-    exchange: int
-    moment: Moment
+    client: str = Setting(description="its name")
+    round: int = Setting(description="0: outside the rounds")
+    exchange: int = Setting(description="number of the exchange")
+    moment: Moment = Setting(description="how far it came")
 
 
 class LostRound(Strict):
@@ -170,9 +171,9 @@ class LostRound(Strict):
         shares: the fewest holders that gave shares of one client's seed; None if none were asked.
     """
 
-    round: int
-    exchange: int
-    ask: str
+    round: int = Setting(description="that was skipped")
+    exchange: int = Setting(description="number of the exchange")
+    ask: str = Setting(description="name of the Ask")
     arrived: int
     votes: int | None
     shares: int | None
@@ -200,7 +201,7 @@ class RoleView(Strict):
 class MessageFacts(Strict):
     """One message type inside an item, with its fields."""
 
-    name: str
+    name: str = Setting(description="of the message's class")
     fields: tuple[FieldPlan, ...]
 
 
@@ -214,42 +215,42 @@ class Egress(Strict):
         learns: per role, in words.
     """
 
-    item: str
+    item: str = Setting(description="of the plan, for example `train.up.SUM`")
     payloads: tuple[str, ...]
-    sender_role: str
-    recipient_role: str
-    disclosure: str
-    meaning: str
-    protection: tuple[str, ...]
-    unsafe: bool
-    planned: bool
+    sender_role: str = Setting(description="whose role sent it")
+    recipient_role: str = Setting(description="`roster`: everyone")
+    disclosure: str = Setting(description="its key, for example `SUM`")
+    meaning: str = Setting(description="what that discloses, in words")
+    protection: tuple[str, ...] = Setting(description="guards, in order")
+    unsafe: bool = Setting(description="it left in clear")
+    planned: bool = Setting(description="the plan holds it")
     messages: tuple[MessageFacts, ...]
     learns: dict[str, str]
     senders: int
-    count: int
-    bytes: int
+    count: int = Setting(description="envelopes")
+    bytes: int = Setting(description="on the wire, of all of them")
     clipped: int
-    first_round: int
-    last_round: int
+    first_round: int = Setting(description="0: outside the rounds")
+    last_round: int = Setting(description="the last in which it left")
 
 
 class Row(Strict):
     """Inventory: one sender, item, recipient and protection. Fields and learns: see the roll-up."""
 
-    sender: str
-    sender_role: str
-    recipient: str
-    recipient_role: str
-    item: str
-    messages: str
-    disclosure: str
-    protection: tuple[str, ...]
-    unsafe: bool
-    count: int
-    bytes: int
-    clipped: int
-    first_round: int
-    last_round: int
+    sender: str = Setting(description="a party")
+    sender_role: str = Setting(description="its role")
+    recipient: str = Setting(description="a party, or `roster`: everyone")
+    recipient_role: str = Setting(description="its role")
+    item: str = Setting(description="of the plan")
+    messages: str = Setting(description="their names, joined by `+`")
+    disclosure: str = Setting(description="its key, for example `SUM`")
+    protection: tuple[str, ...] = Setting(description="guards, in order")
+    unsafe: bool = Setting(description="it left in clear")
+    count: int = Setting(description="envelopes")
+    bytes: int = Setting(description="on the wire, of all of them")
+    clipped: int = Setting(description="envelopes with a value cut at the bound")
+    first_round: int = Setting(description="0: outside the rounds")
+    last_round: int = Setting(description="the last in which it left")
 
 
 class Account(Strict):
@@ -262,38 +263,34 @@ class Account(Strict):
         borne_out: the record does not exceed what was planned; empirical: what attacks say of it.
     """
 
-    unit: str
-    scope: str
-    mechanism: str
+    unit: str = Setting(description="whose presence is bounded")
+    scope: str = Setting(description="over what: the run, or a round")
+    mechanism: str = Setting(description="kind of noise, in words")
     epsilon: str
     recorded: str
     target: str
     borne_out: bool
-    delta: str
-    covered: tuple[str, ...]
-    not_covered: tuple[str, ...]
-    statement: str
+    delta: str = Setting(description="decimal text")
+    covered: tuple[str, ...] = Setting(description="plan items")
+    not_covered: tuple[str, ...] = Setting(description="plan items that tell of data all the same")
+    statement: str = Setting(description="the one sentence to quote")
     empirical: Empirical = UNTRIED
 
 
 class Finding(Strict):
-    """Something a reader should know. The fingerprint survives re-runs: it holds no values.
+    """Something a reader should know. The fingerprint survives re-runs: it holds no values."""
 
-    Attributes:
-        payload: P01 to P21, if it is about one; else empty.
-        waiver: who accepted it; it stays visible.
-    """
-
-    id: str
-    rule: str
-    severity: Severity
-    payload: str = ""
-    item: str
-    recipient_role: str
-    message: str
-    remediation: str
-    fingerprint: str
-    waiver: Waived | None = None
+    id: str = Setting(description="F01, F02, ... in this report")
+    rule: str = Setting(description="name of the rule that found it")
+    severity: Severity = Setting(description="how grave it is")
+    payload: str = Setting("", description="P01 to P21, if it is about one; else empty")
+    item: str = Setting(description="plan item that it is about; empty if none")
+    recipient_role: str = Setting(description="who reads it; empty if nobody in particular")
+    message: str = Setting(description="what was found")
+    remediation: str = Setting(description="what to do next")
+    fingerprint: str = Setting(description="SHA-256 (hex) of what it is about")
+    waiver: Waived | None = Setting(None, description="who accepted it; it stays visible")
+    limitation: str = Setting("", description="which part of LIMITATIONS.md says more, by id")
 
 
 class Integrity(Strict):
@@ -304,7 +301,7 @@ class Integrity(Strict):
             ``metrics.jsonl``; the aggregator's ledger ends with the latter.
     """
 
-    verdict: str
+    verdict: str = Setting(description="in words, as `audit verify` says it")
     steps: tuple[StepFacts, ...]
     result_digest: str
     metrics_digest: str
@@ -316,13 +313,13 @@ class Report(Shown):
     facts: ClassVar = ("subject.algorithm", "subject.policy", "subject.run", "integrity.verdict")
     listed: ClassVar = ("verdict_strip", "question", "state", "answer")
 
-    schema_version: Literal[7] = REPORT_VERSION
+    schema_version: Literal[7] = Setting(REPORT_VERSION, description="number of the format")
     tool: Tool = Setting(default_factory=Tool)
     subject: Subject
-    transport: str
-    side: str = ""
-    notes: tuple[str, ...]
-    summary: str
+    transport: str = Setting(description="how messages travelled: `memory` or `nvflare`")
+    side: str = Setting("", description="the party whose ledger alone is told; empty: all parties")
+    notes: tuple[str, ...] = Setting(description="what to read first; empty if nothing")
+    summary: str = Setting(description="the run in a few sentences")
     verdict_strip: tuple[Line, ...]
     scope: Scope
     parties: tuple[PartyFacts, ...]
@@ -346,7 +343,8 @@ class Report(Shown):
     at_sites: AtSites | None = None
     obligations: tuple[Obligation, ...]
     results: tuple[Fact, ...]
+    curves: tuple[Curve, ...] = ()
     method: Method
     cost: Cost | None = None
-    limits: tuple[str, ...]
+    limits: tuple[str, ...] = Setting(description="what is not shown, or not protected")
     integrity: Integrity

@@ -1,11 +1,13 @@
 """Parts of the report that stand on their own: scope, rounds, changes, obligations, method.
 
-They import next to nothing of the others, so that whoever fills a part can import its shape.
+They import next to nothing of the other auditors: whoever fills a part can import its shape.
 """
 
 from __future__ import annotations
 
 from typing import Literal
+
+from pydantic import Field as Setting
 
 from audits.accounting.calibration import Calibrated
 from audits.accounting.empirical import UNTRIED, Empirical
@@ -18,25 +20,25 @@ Move = Literal["new", "fixed", "worse", "better", "no longer measured"]
 class Fact(Strict):
     """A name and its value, as text; of ``result.json``, the step ``result`` tells what is held."""
 
-    name: str
-    value: str
+    name: str = Setting(description="what it is")
+    value: str = Setting(description="as text")
 
 
 class Spent(Strict):
     """What one role spent on one kind of work, in milliseconds."""
 
-    role: str
-    kind: str
-    ms: int
+    role: str = Setting(description="whose")
+    kind: str = Setting(description="of work, for example `protection`")
+    ms: int = Setting(description="milliseconds of all its processes")
 
 
 class Written(Strict):
     """What one role wrote before anything left it: syncs of the disk, and bytes."""
 
-    role: str
-    syncs: int
-    ledger_bytes: int
-    state_bytes: int
+    role: str = Setting(description="whose")
+    syncs: int = Setting(description="times that the disk was waited for")
+    ledger_bytes: int = Setting(description="bytes of ledgers")
+    state_bytes: int = Setting(description="bytes of kept state")
 
 
 class Cost(Strict):
@@ -63,9 +65,9 @@ class Cost(Strict):
 class StepFacts(Strict):
     """One verification step."""
 
-    name: str
-    status: Literal["OK", "FAIL", "NOT CHECKED"]
-    detail: str
+    name: str = Setting(description="of the step")
+    status: Literal["OK", "FAIL", "NOT CHECKED"] = Setting(description="what became of it")
+    detail: str = Setting(description="what was found, in words")
 
 
 class Flow(Strict):
@@ -80,10 +82,10 @@ class Flow(Strict):
     sender: str
     recipient: str
     items: tuple[str, ...]
-    count: int
-    bytes: int
+    count: int = Setting(description="envelopes")
+    bytes: int = Setting(description="on the wire, of all of them")
     protection: tuple[str, ...]
-    unsafe: bool
+    unsafe: bool = Setting(description="something of it left in clear")
 
 
 class Scope(Strict):
@@ -104,9 +106,9 @@ class Scope(Strict):
 class RoundPart(Strict):
     """What one role sent to another in one round, in bytes."""
 
-    sender: str
-    recipient: str
-    bytes: int
+    sender: str = Setting(description="a role")
+    recipient: str = Setting(description="a role, or `roster`: everyone")
+    bytes: int = Setting(description="on the wire")
 
 
 class RoundBytes(Strict):
@@ -118,7 +120,7 @@ class RoundBytes(Strict):
         parts: the same by roles, the largest route of the run first.
     """
 
-    round: int
+    round: int = Setting(description="0: outside the rounds")
     planned: int
     seen: int
     parts: tuple[RoundPart, ...]
@@ -138,7 +140,7 @@ class Rows(Strict):
         solved: how many of them one receiver could solve for at most, did nothing change.
     """
 
-    round: int
+    round: int = Setting(description="in which they were handed out")
     receivers: int
     flattened: int
     group: str
@@ -157,7 +159,7 @@ class Clustering(Strict):
     """
 
     round: int
-    sizes: tuple[int, ...]
+    sizes: tuple[int, ...] = Setting(description="clients in each cluster")
     apart: int
     signed: tuple[int, ...]
 
@@ -165,22 +167,22 @@ class Clustering(Strict):
 class Clusters(Strict):
     """How clients were split; `unused` counts signed cuts that no client was told of (O5)."""
 
-    signed: bool
+    signed: bool = Setting(description="the key authority computed and signed each cut")
     rows: tuple[Clustering, ...]
-    unused: int
+    unused: int = Setting(description="signed cuts that no client was told of")
 
 
 class SpentAt(Strict):
     """What was spent up to and including a round; the labels stand in :class:`Spending`."""
 
-    round: int
-    value: str
+    round: int = Setting(description="0: before the first")
+    value: str = Setting(description="epsilon so far; decimal text or `infinity`")
 
 
 class Labelled(Strict):
     """One epsilon of section 4, what it counts, and what attacks say of it."""
 
-    what: str
+    what: str = Setting(description="what is counted, in words")
     epsilon: Epsilon
     empirical: Empirical = UNTRIED
 
@@ -228,8 +230,8 @@ class Waived(Strict):
         judged: the day on which that was looked at; `audit report` judges anew.
     """
 
-    owner: str
-    reason: str
+    owner: str = Setting(description="who accepted it")
+    reason: str = Setting(description="in their words")
     until: str
     judged: str
 
@@ -282,8 +284,8 @@ class Obligation(Strict):
         people: what remains for people to supply.
     """
 
-    regime: str
-    asks: str
+    regime: str = Setting(description="law or standard")
+    asks: str = Setting(description="what it asks for, in words")
     evidence: tuple[str, ...]
     people: str
 

@@ -57,7 +57,7 @@ class FieldPlan(Strict):
 class MessagePlan(Strict):
     """One message type inside an item."""
 
-    name: str
+    name: str = Setting(description="of the message's class")
     disclosure: Disclosure
     fields: tuple[FieldPlan, ...]
 
@@ -101,12 +101,12 @@ class Item(Strict):
     disclosure: Disclosure
     messages: tuple[MessagePlan, ...]
     guards: tuple[str, ...]
-    unsafe: bool = False
+    unsafe: bool = Setting(False, description="it leaves in clear")
     bytes: int = Setting(ge=0)
     body: int = Setting(ge=0)
     per_round: int = Setting(ge=0)
     times: int = Setting(ge=0)
-    dims: dict[str, int] = Setting(default_factory=dict)
+    dims: dict[str, int] = Setting(default_factory=dict, description="length of each by name")
     noise: NoisePlan | None = None
     counted: CountPlan | None = None
     model: str = ""
@@ -161,12 +161,12 @@ class DataPlan(Strict):
         spec: digest of all that the sites agreed on about tables of their own; else empty.
     """
 
-    name: str
-    task: str
+    name: str = Setting(description="of the data set")
+    task: str = Setting(description="`node`, `graph` or `rating`")
     features: int
     classes: int
     records: int
-    synthetic: bool
+    synthetic: bool = Setting(description="the data are generated")
     multilabel: bool = False
     users: int = 0
     items: int = 0
@@ -190,19 +190,19 @@ class Plan(Shown):
     facts: ClassVar = ("algorithm", "data.name", "policy", "clients", "rounds", "warnings")
     listed: ClassVar = ("items", "id", "sender", "recipient", "disclosure", "guards", "times")
 
-    version: int = PLAN.version
-    algorithm: str
-    form: str
-    rounds: int
-    clients: tuple[str, ...]
+    version: int = Setting(PLAN.version, description="number of the format")
+    algorithm: str = Setting(description="name, as in the catalogue")
+    form: str = Setting(description="which variant of it")
+    rounds: int = Setting(description="at most")
+    clients: tuple[str, ...] = Setting(description="their names, sorted")
     data: DataPlan
-    policy: str
-    policy_digest: str
-    smallest_cohort: int
-    scheme: str
-    budget: str
-    warnings: tuple[str, ...]
-    dims: dict[str, int]
+    policy: str = Setting(description="its name")
+    policy_digest: str = Setting(description="SHA-256 of the policy, hex")
+    smallest_cohort: int = Setting(description="no total is of fewer clients")
+    scheme: str = Setting(description="encryption of sums, or `none`")
+    budget: str = Setting(description="what may be spent, in a sentence")
+    warnings: tuple[str, ...] = Setting(description="what a person should read before approving")
+    dims: dict[str, int] = Setting(description="length of each named dimension")
     items: tuple[Item, ...]
     code: dict[str, str]
     seed: int = Setting(default=0, ge=0)

@@ -81,7 +81,7 @@ class Quantise(Guard):
     takes: ClassVar[tuple[ValueStage, ...]] = (ValueStage.BOUNDED,)
     gives: ClassVar[ValueStage] = ValueStage.INTEGER
     guard: Literal["quantise"] = "quantise"
-    bits: int = Field(default=16, ge=4, le=32)
+    bits: int = Field(default=16, ge=4, le=32, description="of the integer that a value becomes")
 
 
 class OwnNoise(Guard):

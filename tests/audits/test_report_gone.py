@@ -46,11 +46,17 @@ def test_o30_a_weaker_policy_shows_what_more_is_seen():
     assert "key_authority" not in viewers("masks")
 
 
-def test_many_that_vanish_are_cut_off_in_the_page_and_whole_in_the_json(report):
-    one = {"round": 1, "exchange": 1, "moment": "before it answered"}
-    gone = tuple(Vanished(client=f"client-{n:03d}", **one) for n in range(250))
-    many = report.model_copy(update={"dropouts": Dropouts(vanished=gone, lost=())})
-    files = {name: data.decode() for name, data in render(many, FORMATS).items()}
-    for name in ("report.html", "report.md"):
-        assert "client-099" in files[name] and "client-100" not in files[name]
-    assert len(json.loads(files["report.json"])["dropouts"]["vanished"]) == 250
+def test_many_that_vanish_alike_stand_in_one_row_and_whole_in_the_json(report):
+    gone = tuple(
+        Vanished(client=f"client-{n:03d}", round=n, exchange=1, moment="before it answered")
+        for n in range(250)
+    )
+    alike = tuple(one.model_copy(update={"round": 1}) for one in gone)
+    for vanished, last in ((gone, 99), (alike, 2)):
+        many = report.model_copy(update={"dropouts": Dropouts(vanished=vanished, lost=())})
+        page = render(many, ["html"])["report.html"].decode()
+        assert f"client-{last:03d}" in page and f"client-{last + 1:03d}" not in page
+        assert ("... (250 in all)" in page) is (last == 2)
+        files = {name: data.decode() for name, data in render(many, FORMATS).items()}
+        assert "client-099" in files["report.md"] and "client-100" not in files["report.md"]
+        assert len(json.loads(files["report.json"])["dropouts"]["vanished"]) == 250

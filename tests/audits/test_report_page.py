@@ -59,7 +59,13 @@ def test_the_page_is_readable_with_a_keyboard_and_a_screen_reader(page):
 
 
 def test_every_figure_has_a_title_a_description_and_a_table(page):
-    tables = {"flows": "Data flows", "stacks": "Bytes per round<", "bars": "rolled up by role<"}
+    tables = {
+        "flows": "Data flows",
+        "stacks": "Bytes per round<",
+        "bars": "rolled up by role<",
+        "seen": "Who could read what<",
+        "curves": "accuracy over the rounds<small",
+    }
     assert page.count("<desc ") == len(tables)  # no noise and no attacks in this run
     for kind, caption in tables.items():
         assert page.count(f'class="{kind}"') == 1

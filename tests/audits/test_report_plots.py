@@ -62,9 +62,9 @@ def test_every_figure_of_a_full_report_has_words_and_its_table_below():
     view = attacked(toy.view(reports=False), row(payload="P06"), claims=(claim(),))
     page = render(build_report(view), ["html"])["report.html"].decode()
     figures = re.findall(r"<figure>.*?</figure>\s*(.{0,400})", page, re.DOTALL)
-    assert len(figures) == 6  # flows, stacks, bars, timeline, attacks, claims
+    assert len(figures) == 8  # flows, stacks, bars, seen, timeline, attacks, claims, curves
     assert all("<table>" in after for after in figures)
-    assert page.count('role="img"') - page.count('class="meter"') == 6 == page.count("<desc ")
+    assert page.count('role="img"') - page.count('class="meter"') == 8 == page.count("<desc ")
     found = Page(page)
     assert found.open == [] and len(found.ids) == len(set(found.ids))
     labels = {v for text in found.values("aria-labelledby") for v in text.split()}

@@ -51,10 +51,10 @@ def bucket(count: int) -> int:
 class Value(Strict):
     """A mean over clients with its 95 % interval; `n` is the number of clients."""
 
-    value: str = Setting(pattern=_DECIMAL)
-    low: str = Setting(pattern=_DECIMAL)
-    high: str = Setting(pattern=_DECIMAL)
-    n: int = Setting(ge=1)
+    value: str = Setting(pattern=_DECIMAL, description="the mean; decimal text")
+    low: str = Setting(pattern=_DECIMAL, description="lower end; decimal text")
+    high: str = Setting(pattern=_DECIMAL, description="upper end; decimal text")
+    n: int = Setting(ge=1, description="clients that it is a mean over")
 
     @model_validator(mode="after")
     def _in_order(self) -> Value:
@@ -94,7 +94,7 @@ class AttackRow(Strict):
     question: str = Setting(max_length=400)
     payload: str = Setting(pattern=_PAYLOAD)
     what: str = Setting(max_length=200)
-    profile: Profile
+    profile: Profile = Setting(description="how much was tried")
     rounds: tuple[int, ...] = ()
     n_clients: int = Setting(ge=0)
     n_pos: int = Setting(ge=0)
@@ -112,7 +112,7 @@ class AttackRow(Strict):
     gate: str = Setting(pattern=_DECIMAL)
     null_side: NullSide = "both"
     exact: bool = False
-    verdict: Verdict
+    verdict: Verdict = Setting(description="PASS: not above the margin; FAIL: above it")
     reason: str = Setting(min_length=1, max_length=600)
     needed_n: int | None = Setting(default=None, ge=1)
     detectable: str = Setting(default="", pattern=rf"{_DECIMAL}|^$")
@@ -166,8 +166,8 @@ class Claim(Strict):
 class NotTested(Strict):
     """A kind of payload that the run sends and no attack looked at, and why."""
 
-    payload: str = Setting(pattern=_PAYLOAD, min_length=3)
-    why: str = Setting(min_length=1, max_length=400)
+    payload: str = Setting(pattern=_PAYLOAD, min_length=3, description="`P01` to `P21`")
+    why: str = Setting(min_length=1, max_length=400, description="in a sentence")
 
 
 class AttackReport(Strict):

@@ -24,9 +24,11 @@ class Noise(Guard):
     takes: ClassVar[tuple[ValueStage, ...]] = (ValueStage.INTEGER,)
     gives: ClassVar[ValueStage] = ValueStage.NOISED
     guard: Literal["noise"] = "noise"
-    mechanism: Literal["discrete_gaussian", "discrete_laplace"] = "discrete_gaussian"
-    epsilon: float = Field(gt=0, le=1e6)
-    delta: float = Field(gt=0, lt=0.1)
+    mechanism: Literal["discrete_gaussian", "discrete_laplace"] = Field(
+        "discrete_gaussian", description="shape of the noise"
+    )
+    epsilon: float = Field(gt=0, le=1e6, description="for the whole run, of one client")
+    delta: float = Field(gt=0, lt=0.1, description="for the whole run, of one client")
 
 
 class RecordNoise(Guard):

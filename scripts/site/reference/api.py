@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import secure_fgl
@@ -11,10 +13,12 @@ from scripts.house_rules import FLOORS
 from scripts.site.reference.words import markdown
 
 _WIDE = 88
+_EXAMPLES = Path(__file__).resolve().parents[3] / "docs/api.md"
 
 HEAD = """# Python
 
-What `secure_fgl` exports is public. All other packages and names may change without notice.
+What `secure_fgl` exports is public. All other packages and names may change without notice. The
+examples are parts of [In Python](../api.md), whose blocks a test runs one after the other.
 
 ```python
 import secure_fgl
@@ -40,12 +44,29 @@ def members(kind: type) -> Iterator[tuple[str, Any]]:
             yield name, one
 
 
+def example(name: str) -> str:
+    """Return the shortest block of docs/api.md that uses a name beyond importing it.
+
+    Raises:
+        LookupError: there is none.
+    """
+    blocks = re.findall(r"```python\n(.*?)```", _EXAMPLES.read_text("utf-8"), flags=re.S)
+    fitting = [
+        block
+        for block in blocks
+        if re.search(rf"\b{name}\b", re.sub(r"^(from|import) .*$", "", block, flags=re.M))
+    ]
+    if not fitting:
+        raise LookupError(f"docs/api.md has no example of {name}")
+    return f"```python\n{min(fitting, key=len)}```\n"
+
+
 def _name(name: str) -> str:
     one = getattr(secure_fgl, name)
     parts = [f"## {name}\n"]
     if not (isinstance(one, type) and hasattr(one, "model_fields")):
         parts.append(_code(name, one))
-    parts.append(markdown(one.__doc__))
+    parts += [markdown(one.__doc__), "**Example**\n", example(name)]
     if isinstance(one, type):
         parts += [_member(name, member, found) for member, found in members(one)]
     return "\n".join(parts)

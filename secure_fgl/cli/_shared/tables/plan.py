@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from audits.findings.limitations import named, of_warning
 from audits.report.words import size
 from secure_fgl.cli._shared.output import cell, console, grid, print_pairs
 from secure_fgl.run.naming import client_names
@@ -25,7 +26,7 @@ def print_plan(plan: Plan, *, stderr: bool) -> None:
     print_pairs(_head(plan), stderr=stderr)
     for table in (_items(plan), _fields(plan), _learns(plan)):
         out.print(table)
-    warnings = [("warning", warning) for warning in plan.warnings]
+    warnings = [("warning", named(text, of_warning(text))) for text in plan.warnings]
     print_pairs([("budget", plan.budget), *_tried(plan), *warnings], stderr=stderr)
 
 

@@ -1,0 +1,1 @@
+"""How a run's scores moved from round to round."""

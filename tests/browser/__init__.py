@@ -1,0 +1,1 @@
+"""Headless Chromium for tests of pages: one process, driven over two pipes, no package needed."""
