@@ -37,7 +37,6 @@ LONGER = {
     "algorithms/tasks/rating.py",
     "audits/findings/changes.py",
     "audits/report/attack_rows.py",
-    "audits/report/attack_words.py",
     "audits/report/models.py",
     "crypto/homomorphic/bfv_sealapi.py",
     "protocols/disclosures/match/protocol/client.py",

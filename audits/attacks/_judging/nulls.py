@@ -71,24 +71,16 @@ def p_value(
     """
     from scipy.special import ndtr, stdtr, stdtrit
 
-    middle, ends, limit = (
-        np.asarray(value),
-        (np.asarray(low), np.asarray(high)),
-        np.asarray(against),
-    )
+    middle, limit = np.asarray(value), np.asarray(against)
     away = middle - limit if above else np.abs(middle - limit)
-    wide = np.where(middle > limit, middle - ends[0], ends[1] - middle)
+    wide = np.where(middle > limit, middle - np.asarray(low), np.asarray(high) - middle)
     error = wide / stdtrit(clients - 1, (1.0 + LEVEL) / 2)
     room = np.clip(limit * (1.0 - limit), 0.0, _RANK)
     sides = 1.0 if above else 2.0
-    found = [
-        sides * tail(-_ratio(away, spread))
-        for spread, tail in (
-            (error, lambda t: stdtr(clients - 1, t)),
-            (np.sqrt(room / records), ndtr),
-        )
-    ]
-    return np.asarray(np.minimum(np.maximum(*found), 1.0), dtype=np.float64)
+    by_clients = stdtr(clients - 1, -_ratio(away, error))
+    by_records = ndtr(-_ratio(away, np.sqrt(room / records)))
+    larger = sides * np.maximum(by_clients, by_records)
+    return np.asarray(np.minimum(larger, 1.0), dtype=np.float64)
 
 
 def _ratio(away: Array, error: Any) -> Array:

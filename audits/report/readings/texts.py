@@ -66,19 +66,27 @@ _ANY = (
     "raw and null are as they should be. Each value has an interval over clients; a wide one means "
     "that too few clients were looked at."
 )
-POWER = (
+_FOUND = (
     "Power, beside every PASS: the smallest gain over the prior that would have been found, as a "
-    "FAIL, with a chance of 95 % by as many clients. A smaller gain may be there. Of facts it is "
-    "the gain that was planted as a test and found; nothing smaller was tried."
+    "FAIL, with a chance of 95 % by as many clients. A smaller gain may be there."
 )
+_PLANTED = (
+    "Of facts, power is the gain that was planted as a test and found; nothing smaller was tried."
+)
+POWER = f"{_FOUND} {_PLANTED}"
 
 
 def reading(attack: str) -> str:
     """Return how to read the rows of an attack, by its id."""
-    return {**_ESTIMATES, **_FACTS}.get(attack, _ANY)
+    if attack in _FACTS:
+        return f"{_FACTS[attack]} {_PLANTED}"
+    return _ESTIMATES.get(attack, _general())
 
 
 def lesson(attack: str) -> str:
     """Return the same for readers with no report in hand: what the five values are comes first."""
-    told = f"{_ANY} {_ESTIMATES[attack]}" if attack in _ESTIMATES else reading(attack)
-    return f"{told} {POWER}"
+    return f"{_general()} {_ESTIMATES[attack]}" if attack in _ESTIMATES else reading(attack)
+
+
+def _general() -> str:
+    return f"{_ANY} {_FOUND}"
