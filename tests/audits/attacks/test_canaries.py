@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from audits.attacks import Canaries, Exposure, Material, Released, Samples, Truth, attack
+from audits.attacks._models import canary_scores
 from audits.attacks.canaries import ATTACK, PROVED
 from audits.evidence.steps import Case
 from protocols.privacy.training import TrainingPlan
@@ -140,6 +141,19 @@ def test_a_claim_is_not_held_against_a_model_that_stays_at_its_site() -> None:
         ("the final model: graph", "epsilon"),
         ("a client's own model", "AUC"),
     ]
+
+
+def test_noise_in_sums_claims_two_steps_and_noise_of_ones_own_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A coin exchanges a client's vector; noise in sums is for one that is there or not."""
+    for local, epsilon, delta in ((True, 1.0, 1e-6), (False, 2.0, 1e-6 * (1 + np.e))):
+        noise = SimpleNamespace(epsilon="1.0", delta="1e-6", local=local)
+        monkeypatch.setattr(canary_scores, "noises", lambda items, one=noise: {"sum": one})
+        case: Any = SimpleNamespace(plan=SimpleNamespace(training=None, items=()))
+        (target,) = canary_scores.targets(case)
+        assert (target.epsilon, target.unit) == (epsilon, "client")
+        assert target.delta == pytest.approx(delta)
 
 
 def test_totals_and_all_kept_rounds_are_looked_at_together() -> None:
