@@ -81,7 +81,9 @@ class World:
 
     def released(self, model: np.ndarray) -> Released:
         none: Mapping[str, Any] = {}
-        return Released("node", {}, {"final": model}, none, lambda parts, seed: 0, lambda m, c: m)
+        return Released(
+            "node", {}, {"final": model}, none, lambda parts, seed: 0, lambda m, c: np.asarray(m)
+        )
 
     def material(self, case: Any, **changes: Any) -> Material:
         facts = {"canaries": self.canaries(), "exposures": self.exposures(), **changes}
@@ -101,7 +103,7 @@ def claiming(epsilon: float = CLAIM) -> Any:
 
 def by_what(case: Any, world: World, **changes: Any) -> dict[str, Any]:
     rows = judged(ATTACK, world.material(case, **changes))
-    return {f"{row.payload} {row.metric.split()[0]} {row.what}": made for row, made in rows}
+    return {f"{row.payload} {str(row.metric).split()[0]} {row.what}": made for row, made in rows}
 
 
 def test_one_clients_update_without_clip_or_noise_fails(clear: Case) -> None:
@@ -136,7 +138,7 @@ def test_a_claim_is_not_held_against_a_model_that_stays_at_its_site() -> None:
     world = World()
     own = replace(world.released(world.whole), own=world.own)
     rows = judged(ATTACK, world.material(claiming(), exposures=(), released=own))
-    assert [(row.what.partition(", from ")[2], row.metric.split()[0]) for row, _ in rows] == [
+    assert [(row.what.partition(", from ")[2], str(row.metric).split()[0]) for row, _ in rows] == [
         ("the final model", "AUC"),
         ("the final model: graph", "epsilon"),
         ("a client's own model", "AUC"),
