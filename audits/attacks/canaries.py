@@ -186,7 +186,8 @@ class _Asked:
             why = self._material.unreleased or (released.unshared if released else "")
             yield NotApplicable(why or "no model could be looked at", _MODEL, arises=out)
             return
-        if self._material.late():
+        late = self._material.late()
+        if late:
             yield NotApplicable(_LATE, _MODEL, arises=True)
             return
         alone = {c: self._given.alone(c, int(self._rng.integers(2**62))) for c in self._clients}

@@ -149,16 +149,16 @@ def planted(data: Any, spec: DataSpec, secret: bytes, records: int) -> Any:
     return with_canaries(data, made_up(data, spec, secret, records), coins(secret, records))
 
 
-def _csr(x: Any) -> sp.csr_array:
+def _csr(x: Any) -> Any:
     """Return features as sparse rows."""
     if isinstance(x, Sparse):
         m = x.matrix
         parts: Any = tuple(p.numpy() for p in (m.values(), m.col_indices(), m.crow_indices()))
-        return sp.csr_array(parts, shape=tuple(m.shape))
+        return sp.csr_array(parts, shape=(m.shape[0], m.shape[1]))
     return sp.csr_array(x.numpy() if isinstance(x, torch.Tensor) else x)
 
 
-def _columns(x: sp.csr_array, nodes: int, count: int, rng: np.random.Generator) -> Any:
+def _columns(x: Any, nodes: int, count: int, rng: np.random.Generator) -> Any:
     """Return rows (count, F) of which each column is drawn from the rows of the data."""
     width, columns = x.shape[1], x.tocsc()
     found = np.zeros((count, width), dtype=np.float32)

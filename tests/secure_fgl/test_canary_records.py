@@ -65,7 +65,7 @@ def ratings() -> RatingsData:
     return RatingsData.from_ratings(part, 8, 9)
 
 
-DATA = {"node": nodes, "graph": graphs, "rating": ratings}
+DATA: dict[str, Any] = {"node": nodes, "graph": graphs, "rating": ratings}
 
 
 @pytest.mark.parametrize("kind", DATA)

@@ -106,6 +106,8 @@ def test_fresh_decoys_are_told_in_three_rounds_and_sticky_ones_hold(
 
 def test_a_total_tells_no_client_s_items(summed: Material) -> None:
     found = verdicts(summed)
+    told = found.pop(("P05", "ratings"))
+    assert told[0] != "FAIL" and told[1] < 0.1  # nor how it rates them
     assert {verdict for verdict, _ in found.values()} == {"PASS"}
     assert {payload for payload, _ in found} == {"P05"}
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from audits.attacks import Canaries, Exposure, Material, Released, Samples, Truth, attack
+from audits.attacks._models import canary_scores
 from audits.attacks.canaries import ATTACK, PROVED
 from audits.evidence.steps import Case
 from protocols.privacy.training import TrainingPlan
@@ -80,7 +81,9 @@ class World:
 
     def released(self, model: np.ndarray) -> Released:
         none: Mapping[str, Any] = {}
-        return Released("node", {}, {"final": model}, none, lambda parts, seed: 0, lambda m, c: m)
+        return Released(
+            "node", {}, {"final": model}, none, lambda parts, seed: 0, lambda m, c: np.asarray(m)
+        )
 
     def material(self, case: Any, **changes: Any) -> Material:
         facts = {"canaries": self.canaries(), "exposures": self.exposures(), **changes}
@@ -100,7 +103,7 @@ def claiming(epsilon: float = CLAIM) -> Any:
 
 def by_what(case: Any, world: World, **changes: Any) -> dict[str, Any]:
     rows = judged(ATTACK, world.material(case, **changes))
-    return {f"{row.payload} {row.metric.split()[0]} {row.what}": made for row, made in rows}
+    return {f"{row.payload} {str(row.metric).split()[0]} {row.what}": made for row, made in rows}
 
 
 def test_one_clients_update_without_clip_or_noise_fails(clear: Case) -> None:
@@ -135,11 +138,24 @@ def test_a_claim_is_not_held_against_a_model_that_stays_at_its_site() -> None:
     world = World()
     own = replace(world.released(world.whole), own=world.own)
     rows = judged(ATTACK, world.material(claiming(), exposures=(), released=own))
-    assert [(row.what.partition(", from ")[2], row.metric.split()[0]) for row, _ in rows] == [
+    assert [(row.what.partition(", from ")[2], str(row.metric).split()[0]) for row, _ in rows] == [
         ("the final model", "AUC"),
         ("the final model: graph", "epsilon"),
         ("a client's own model", "AUC"),
     ]
+
+
+def test_noise_in_sums_claims_two_steps_and_noise_of_ones_own_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A coin exchanges a client's vector; noise in sums is for one that is there or not."""
+    for local, epsilon, delta in ((True, 1.0, 1e-6), (False, 2.0, 1e-6 * (1 + np.e))):
+        noise = SimpleNamespace(epsilon="1.0", delta="1e-6", local=local)
+        monkeypatch.setattr(canary_scores, "noises", lambda items, one=noise: {"sum": one})
+        case: Any = SimpleNamespace(plan=SimpleNamespace(training=None, items=()))
+        (target,) = canary_scores.targets(case)
+        assert (target.epsilon, target.unit) == (epsilon, "client")
+        assert target.delta == pytest.approx(delta)
 
 
 def test_totals_and_all_kept_rounds_are_looked_at_together() -> None:
