@@ -42,7 +42,7 @@ def heat_map(found: Mapping[str, Mapping[str, str]], attacks: Sequence[str]) -> 
         Markup(
             '<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{0}" height="{1}" '
             'viewBox="0 0 {0} {1}"><title>Worst verdict of each attack on each run</title>'
-            "<desc>{2} runs, {3} attacks. All figures stand in the rows.</desc>"
+            "<desc>Runs: {2}; attacks: {3}. All figures stand in the rows.</desc>"
             '<rect width="{0}" height="{1}" fill="#ffffff"/>'
             "<style>text{{font:12px sans-serif;fill:#222}}.dark{{fill:#fff}}</style>"
         ).format(wide, tall, len(found), len(attacks)),
