@@ -74,7 +74,11 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
         until(lambda: stage.opened() >= opened[1] + 1)
         os.kill(aggregator, signal.SIGKILL)  # its relay waits, and it sends its last bytes again
         until(lambda: stage.opened() >= opened[1] + 3)
+        # The aggregator waits again: a stop takes seconds, in which the run would be over.
+        aggregator = session_process(processes, SERVER_SITE)
+        os.kill(aggregator, signal.SIGSTOP)
         leaving.stop(stage.parties.folders[STOPPED], seconds=60.0)
+        os.kill(aggregator, signal.SIGCONT)
         opened.append(stage.opened())
         until(stage.finished)
         until(lambda: console.status(job).startswith("FINISHED"))
