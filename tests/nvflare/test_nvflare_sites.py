@@ -88,7 +88,8 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
 
 def test_a_killed_session_costs_its_round_and_not_the_job(interrupted: Interrupted) -> None:
     assert interrupted.status == "FINISHED:COMPLETED"
-    assert interrupted.parties.result()["lost_rounds"] == []
+    # Of no death; a site that is stopped between two steps of a round costs that one.
+    assert len(interrupted.parties.result()["lost_rounds"]) <= 1
     log = (interrupted.parties.folders[SERVER_SITE] / "process.log").read_text()
     assert log.count("The site is up.") == 2  # the aggregator's was killed as well
 
