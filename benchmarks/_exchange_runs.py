@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from benchmarks._wire import Wire
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def measured_runs(data: str, rounds: int, repeats: int) -> dict[str, Any]:
+def measured_runs(data: str, rounds: int, repeats: int, policies: Sequence[str]) -> dict[str, Any]:
     """Return seconds of runs on both transports, which take turns, and bytes on the wire.
 
     A run over NVFlare counts from the end of its first exchange: in that, the engine starts the
@@ -26,9 +27,10 @@ def measured_runs(data: str, rounds: int, repeats: int) -> dict[str, Any]:
         data: folder of data sets.
         rounds: of each run.
         repeats: runs a policy and transport.
+        policies: by name.
     """
     found: dict[str, Any] = {"rounds": rounds, "repeats": repeats}
-    for policy in ("masks", "he"):
+    for policy in policies:
         extra, ratio, walls, same = [], [], dict[str, list[float]](memory=[], nvflare=[]), set()
         for _ in range(repeats):
             with tempfile.TemporaryDirectory() as folder:

@@ -218,13 +218,14 @@ def main() -> int:
     options.add_argument("--rest", type=float, default=30.0, help="seconds of waiting measured")
     options.add_argument("--runs", metavar="DATA", help="measure whole runs on Cora instead")
     options.add_argument("--rounds", type=int, default=10)
+    options.add_argument("--policies", nargs="+", default=["masks", "he"])
     args = options.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # no process is left behind
     if shutil.which("ss") is None:
         sys.stderr.write("ss is missing: bytes on the wire are counted with it (iproute2)\n")
         return 2
     if args.runs:
-        show(measured_runs(args.runs, args.rounds, args.repeats), args.format)
+        show(measured_runs(args.runs, args.rounds, args.repeats, args.policies), args.format)
     else:
         show(measured(args.sites, args.sizes, args.repeats, args.rest), args.format)
     return 0

@@ -145,6 +145,15 @@ def test_a_relay_that_began_anew_is_sent_the_bytes_again(monkeypatch: pytest.Mon
     assert asked.asked == [b"1", b"1"]  # the session's own rule gives both the very same answer
 
 
+@pytest.mark.parametrize("says", [wire.Word.TAKEN, wire.Word.QUEUED, wire.Word.UNKNOWN])
+def test_a_relay_that_answers_at_once_with_nothing_is_not_asked_without_end(
+    says: wire.Word,
+) -> None:
+    network = Network(lambda number, deliver: wire.tell(says))
+    assert heard(network, b"1", 1.5) is None
+    assert 1 <= len(network.sent) <= 6
+
+
 def test_a_site_of_which_nothing_comes_is_given_up_before_the_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -87,6 +87,7 @@ class PushCarrier:
             hold = min(left, _HOLD_SECONDS if taken else _FIRST_HOLD_SECONDS)
             asked = request(turn, None if there else data, seconds=left, hold=hold)
             patience = min(left, hold + _PATIENCE_SECONDS * 2**lost)
+            sent = time.monotonic()
             reply = self._sent(site, name, asked, patience)
             if (said := word(reply)) is Word.LOST:
                 if time.monotonic() - heard_at > _LOST_SECONDS:
@@ -98,8 +99,11 @@ class PushCarrier:
             there, taken = said in (Word.TAKEN, Word.QUEUED), said is Word.TAKEN
             if said is None:
                 awaited.give_up(site, heard(reply))
-            elif taken:
+                return
+            if taken:
                 awaited.taken(site)
+            if time.monotonic() - sent < hold / 2:  # a relay that does not hold costs no loop
+                time.sleep(min(hold, _PAUSES[-1]))
 
     def _sent(self, site: str, name: str, asked: Shareable, seconds: float) -> Any:
         """Send one request and return its reply, None where nothing came.
