@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -92,8 +93,8 @@ def test_tag_servers_and_matcher_cost_no_round(
         roles = {s: stage.parties.kit(s).me.party.role for s in stage.parties.folders}
         dead = [s for s, role in roles.items() if role in (Role.TAG_SERVER, Role.MATCHER)]
         assert len(dead) == 3
-        for site in dead:
-            killed(stage, processes, site, chance)
+        with ThreadPoolExecutor(len(dead)) as pool:  # each as it is asked first: once may be all
+            [*pool.map(lambda site: killed(stage, processes, site, chance), dead)]
         console.wait(job, patience=400.0)
     holds(stage.parties, tmp_path)
     same = ("exchanges", "lost_rounds", "rounds", "form", "bytes_up")
