@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_tutorials_do_what_they_say(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = {page: walk(f"tutorials/{page}") for page in TUTORIALS}
+    shown, seconds = {}, {}
+    for page in TUTORIALS:
+        begun = time.monotonic()
+        shown[page] = walk(f"tutorials/{page}")
+        seconds[page] = time.monotonic() - begun
+    assert max(seconds.values()) < 600, seconds  # ten minutes each, as the README says
     printed = capsys.readouterr().out
     first = shown["first-run"]
     for words in ("train.up.SUM", "local only", "self-consistent only", "plan_vs_ledger"):

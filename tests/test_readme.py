@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import NamedTuple
 
@@ -141,6 +142,23 @@ def test_every_local_link_leads_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text("utf-8")):
             if "://" not in target:
                 assert (document.parent / target).exists(), (document.name, target)
+
+
+def test_its_pictures_are_told_in_words_and_have_colours_for_both_schemes() -> None:
+    named = re.findall(r"!\[([^\]]+)\]\((docs/pictures/[^)]+\.svg)\)", README)
+    there = {file.relative_to(ROOT).as_posix() for file in (ROOT / "docs/pictures").iterdir()}
+    assert {path for _, path in named} == there and all(len(words) > 20 for words, _ in named)
+    for path in there:
+        picture = ElementTree.parse(ROOT / path).getroot()
+        ids = {e.get("id"): (e.text or "") for e in picture if e.get("id")}
+        labels = (picture.get("aria-labelledby") or "").split()
+        assert picture.get("role") == "img" and len(labels) == 2
+        assert all(len(ids[label]) > 20 for label in labels)
+        text = (ROOT / path).read_text("utf-8")
+        light, _, dark = text.partition("@media (prefers-color-scheme: dark)")
+        used = set(re.findall(r"var\((--\w+)\)", text))
+        assert used <= set(re.findall(r"(--\w+):", light)) & set(re.findall(r"(--\w+):", dark))
+        assert "script" not in text and text.count("http") == 1  # the name of the format
 
 
 def test_what_the_readme_counts_is_there() -> None:
