@@ -72,6 +72,7 @@ __all__ = [
     "Mixtures",
     "NotApplicable",
     "NotTested",
+    "Profile",
     "Released",
     "Replica",
     "RowSystem",

@@ -12,7 +12,6 @@ from audits.formats._markdown import code as _code
 from audits.formats._markdown import plain as _
 from audits.formats._markdown import table as _table
 from audits.report import words
-from audits.report.method import said_of
 from audits.report.models import Finding, Report
 from audits.views.seen import View
 
@@ -62,7 +61,7 @@ def render(report: Report) -> dict[str, bytes]:
         "## 10. Method, and what this report does not show",
         _method(report),
         "## 11. What protection cost",
-        _cost(report),
+        tried.cost(report),
         "## 12. Integrity",
         f"**{_(report.integrity.verdict)}**",
         _table(
@@ -191,24 +190,6 @@ def _method(report: Report) -> str:
     limits = "\n".join(f"- {_(limit)}" for limit in report.limits)
     how = "\n".join(f"- {_(text)}" for text in (*found.how, *facts))
     return f"{how}\n\n### What this report does not show\n\n{limits}"
-
-
-def _cost(report: Report) -> str:
-    found = report.cost
-    if found is None:
-        return said_of(None)
-    spent = ((words.role(x.role), x.kind, f"{x.ms / 1000:.2f}") for x in found.spent)
-    written = (
-        (words.role(x.role), str(x.syncs), words.size(x.ledger_bytes), words.size(x.state_bytes))
-        for x in found.written
-    )
-    return "\n\n".join(
-        (
-            said_of(found),
-            _table(("role", "spent on", "seconds"), spent),
-            _table(("role", "syncs", "ledgers", "kept state"), written),
-        )
-    )
 
 
 def _egress(report: Report) -> str:

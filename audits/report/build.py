@@ -78,6 +78,8 @@ def report_of(case: Case) -> Report:
     spent = accounts(case, tried.claims)
     smallest = smallest_opened(case.ledger_index)
     rehearsed, refused = _rehearsed(case, tried.rows)
+    charter = _named(case, evidence)
+    played = charter is not None and charter.rehearsed
     at_sites, told = _at_sites(case)
     cautions = limits(plan, case.policy, simulated=simulated, attacked=tried.tried.used, side=side)
     known = findings(plan, diff, egress, gone, spent, evidence, case.result, simulated=simulated)
@@ -85,13 +87,7 @@ def report_of(case: Case) -> Report:
     report = Report(
         subject=_subject(case),
         transport=case.roster_file.transport,
-        notes=notes(
-            plan,
-            egress,
-            evidence,
-            simulated=simulated,
-            rehearsed=(named := _named(case, evidence)) is not None and named.rehearsed,
-        ),
+        notes=notes(plan, egress, evidence, simulated=simulated, rehearsed=played),
         summary=own_summary(case, egress)
         if side
         else summary(plan, case.policy, diff, egress, gone, smallest),
@@ -100,7 +96,7 @@ def report_of(case: Case) -> Report:
         ),
         side=side,
         scope=scope(plan, egress, smallest),
-        parties=parties(case.ledger_index, yardstick, _named(case, evidence)),
+        parties=parties(case.ledger_index, yardstick, charter),
         plan_diff=diff,
         rounds=rounds(plan, releases, yardstick),
         dropouts=gone,

@@ -277,17 +277,12 @@ class Changes(Strict):
 
 
 class Obligation(Strict):
-    """Section 9: what a regime asks for, and where this report has evidence. Not legal advice.
-
-    Attributes:
-        evidence: sections of this report, each with what stands there in this run.
-        people: what remains for people to supply.
-    """
+    """Section 9: what a regime asks for, and where this report has evidence. Not legal advice."""
 
     regime: str = Setting(description="law or standard")
     asks: str = Setting(description="what it asks for, in words")
-    evidence: tuple[str, ...]
-    people: str
+    evidence: tuple[str, ...] = Setting(description="sections here, and what stands there")
+    people: str = Setting(description="what remains for people to supply")
 
 
 class Method(Strict):

@@ -37,7 +37,7 @@ def scores(run: Run, data: Path | None, plugins: Sequence[Given]) -> Mapping[str
     if any(name.startswith("val_") for name in told):
         return told
     with one_thread_and_deterministic():
-        replay = ReplayedRun.of(run, Case(run.view()), data, plugins)
+        replay = ReplayedRun.of(run, Case(run.view()), data, plugins, stand_ins=False)
         task, sites = replay.task, replay.sites
         models = released_models(run, replay.case, replay.config, task, sites).shared
         model: Any = models.get("final", models.get("final and best"))

@@ -95,8 +95,8 @@ class Probe(Federation):
         prepared = super().prepare(plan)
         load = prepared.load
 
-        def changed(only: Sequence[str] | None = None) -> None:
-            load(only)
+        def changed(only: Sequence[str] | None = None, *, stand_ins: bool = False) -> None:
+            load(only, stand_ins=stand_ins)
             for change in self.changes:
                 change(self, prepared.sites)
 

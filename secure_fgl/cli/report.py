@@ -128,8 +128,7 @@ def report(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
     _exclude("rehearsal", rehearsal, no_rehearsal)
     asked, formats = _asked(format)
     signer = _signer(out, key, stated=_STATED in asked)
-    finished = Run(run)
-    before = finished.view()
+    before = (finished := Run(run)).view()
     if view:
         _exclude_all(
             baseline=baseline,

@@ -25,9 +25,10 @@ from protocols.policy.guard import find
 from protocols.sessions.store.recording import Captured
 from protocols.wire.roles import Role
 from secure_fgl.attack_inputs.again.released import released_models
+from secure_fgl.attack_inputs.again.said import SaidInAsk
 from secure_fgl.attack_inputs.agreement import agree, rounded
 from secure_fgl.attack_inputs.captured_sent import summed
-from secure_fgl.attack_inputs.replayed import ReplayedRun, SaidInAsk
+from secure_fgl.attack_inputs.replayed import ReplayedRun
 from secure_fgl.attack_inputs.truths import tested_of, truth_of
 from secure_fgl.attack_inputs.updates import Arrays, fields, updates
 from secure_fgl.attack_inputs.verified_run import NeedsPlugin, verified
@@ -196,7 +197,7 @@ def _drawn(replay: ReplayedRun, name: str, answer: Captured, exchange: Exchange)
     parts = said if isinstance(said, tuple) else (said,)
     messages = tuple(message for message in parts if message is not None)
     truth = truth_of(site, replay.task.spec, replay.config.model.layers)
-    return SaidInAsk(name, truth, answer, exchange, messages)
+    return SaidInAsk(name, truth, answer, exchange, messages, None)
 
 
 def _released(run: Run, replay: ReplayedRun, side: str) -> Released:

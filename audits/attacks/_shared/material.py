@@ -263,17 +263,14 @@ class Material:
         tagged: captured matchings, likewise.
         compared: captured cosines; None if nobody is compared, or nothing could be read.
         answers: to clients' generators, computed again; None if none are given, or none could be.
-        rows: what receivers are told of rows, computed again; None if there is nothing. It needs
-            no capture.
+        rows: what receivers are told of rows, computed again; None if nothing. Needs no capture.
         replica: the clients once more, for models that nobody gave them; needs no capture.
         tested: client -> its number of test records; empty if nobody can count. Needs no capture.
-        unasked: why there are none; empty if there are.
         released: models that were handed out; None if none could be looked at. Needs no capture.
-        unreleased: why; empty if there are some.
         canaries: made-up records; None if none could be made again. Needs no capture.
-        uncoined: why; empty if there are some.
-        late: tells whether the time for the attacks is used up, for those that take long.
-        missing: why there are none; empty if there are.
+        unreleased, uncoined: why there are no such models, or records; empty if there are some.
+        late: tells whether the time for attacks is used up.
+        missing, unasked: why there are no captures, or counts; empty if there are some.
         unread: updates left, and none of them could be looked at.
         simulated: whether all roles ran in one process.
         units: clients of whom rows are made; empty: all. At one site it is that site's client: the
