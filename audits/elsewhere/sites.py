@@ -214,7 +214,9 @@ def _rows(figures: Mapping[str, SiteFigures], seed: str, clients: int) -> Iterat
 def _samples(there: Sequence[tuple[str, AttackRow]], clients: int) -> Samples:
     first = there[0][1]
     rows = [row for _, row in there]
-    values = {name: np.array([float(getattr(row, name).value) for row in rows]) for name in _VALUES}
+    values: dict[str, Any] = {
+        name: np.array([float(getattr(row, name).value) for row in rows]) for name in _VALUES
+    }
     return Samples(
         payload=first.payload,
         what=first.what,
