@@ -34,7 +34,7 @@ from benchmarks._wire import Wire, processor
 from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.job import POLL_SECONDS, JobConsole, write_job
 from secure_fgl.transports.nvflare.site import channel
-from secure_fgl.transports.nvflare.site.codes import TASK
+from secure_fgl.transports.nvflare.site.codes import TASK, Code
 from secure_fgl.transports.nvflare.site.conducting import RelayCarrier
 from secure_fgl.transports.nvflare.site.control import Control
 
@@ -88,6 +88,7 @@ def job(folder: Path, sites: list[str]) -> Path:
         ours = f"benchmarks._exchange_job.Bench{word}"
         if kind == "server":
             told["workflows"][0]["path"] = ours
+            told["server"]["task_request_interval"] = POLLED_SECONDS
         else:
             told["executors"][0]["executor"]["path"] = ours
             told["executors"][0]["tasks"].append(POLLED)
@@ -121,8 +122,10 @@ def federation(sites: int) -> Iterator[tuple[RelayCarrier, list[str], Wire, int]
         with JobConsole(made, patience=120.0) as console:
             number = console.submit(job(folder, [*made.sites]))
             bundles = {site: [b"x"] for site in made.sites}
-            while len(carrier.carry(TASK, bundles, 60.0, ())) < sites:
-                time.sleep(0.2)
+            while [s.code for s in carrier.carry(TASK, bundles, 60.0, ()).values()] != (
+                [Code.DONE] * sites
+            ):
+                time.sleep(0.2)  # until every party's socket is there
             yield carrier, [*made.sites], Wire(port), processes.running[kits.SERVER].pid
             carrier.over()
             console.wait(number, patience=120.0)
@@ -184,9 +187,6 @@ def measured(sites: int, sizes: list[int], repeats: int, rest: float) -> dict[st
     """Measure exchanges, and waiting under either poll."""
     found: dict[str, Any] = {"sites": sites}
     with federation(sites) as (carrier, names, wire, server):
-        one = {names[0]: [json.dumps(POLLED_SECONDS).encode()]}
-        carrier.carry(INTERVAL, one, 60.0, ())
-        time.sleep(min(rest, POLL_SECONDS + 1.0))  # until every site has heard of it
         seconds = exchanges(carrier, names, sizes, repeats)
         found |= {f"polled_idle_{k}": v for k, v in idle(wire, server, sites, rest).items()}
         one = {names[0]: [json.dumps(POLL_SECONDS).encode()]}
