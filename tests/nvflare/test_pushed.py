@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -185,9 +186,10 @@ def forged(network: Network, name: str, data: bytes | None = b"x", hold: float =
 
 
 def test_a_forged_request_costs_the_wanted_one_a_second_way_and_no_answer(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Else whoever can reach a relay says which client fails, and so vanishes from a round."""
+    caplog.set_level(logging.CRITICAL, executor.__name__)
     asked, found = party(monkeypatch, release=threading.Event()), list[Any]()
     network = Network(lambda number, deliver: deliver())
     assert wire.word(forged(network, "before", hold=0.0)) is not None  # the party is at work
