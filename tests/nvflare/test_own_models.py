@@ -431,9 +431,7 @@ def test_a_sweep_that_was_interrupted_goes_on_and_signs_what_is_so(
     assert Run(place).verify().verdict == "own side destroyed, as signed"
 
 
-def test_a_run_that_was_swept_does_not_make_each_stop_fail(
-    played: Parties, tmp_path: Path
-) -> None:
+def test_a_run_that_was_swept_does_not_make_each_stop_fail(played: Parties, tmp_path: Path) -> None:
     place = copied(played, NAME, tmp_path)
     assert swept(place, 401) == [KINDS]
     assert leaving.stop(place, seconds=5.0) == [played.charter.run]
