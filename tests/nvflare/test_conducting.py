@@ -6,13 +6,14 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
-from nvflare.fuel.flare_api.api_spec import JobNotFound, NoConnection
+from nvflare.fuel.flare_api.api_spec import InternalError, JobNotFound, NoConnection
 
 from protocols.errors import Refused
 from secure_fgl.errors import UsageError
@@ -68,8 +69,10 @@ class Engine:
             raise word
         return str(word)
 
-    def abort(self, job: str) -> None:
+    def abort(self, job: str) -> bool:
+        """Refused for a job that the server lost, as NVFlare's own words are (`JobConsole`)."""
         self.aborted.append(job)
+        return not self.forgets
 
     def close(self) -> None:
         pass
@@ -224,6 +227,38 @@ def test_a_job_that_is_called_running_and_is_not_run_is_handed_in_again(
     assert any("runs the job no more" in line for line in told)
 
 
+def test_a_job_that_was_lost_as_the_run_ended_gives_way_to_one_that_tells_the_sites(
+    office: PartyKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server was killed between the result and the word to all sites that the run is over."""
+    monkeypatch.setattr(conducting, "THERE_SECONDS", 0.0)
+    running = Engine.running
+
+    def forgot(engine: Engine) -> set[str]:
+        engine.forgets = len(engine.handed) == 1
+        return running(engine)
+
+    monkeypatch.setattr(Engine, "running", forgot)
+    jobs = [["RUNNING", finishes(office, "RUNNING"), *["RUNNING"] * 99], ["RUNNING", DONE]]
+    engine, (ending, _), told = conducted(office, jobs, monkeypatch)
+    assert ending is Ending.OVER and len(engine.handed) == 2 and not engine.aborted
+    assert JobNote.read(office.folder, office.charter.run).outcome == "over"
+    assert any("runs the job no more" in line for line in told)
+
+
+def test_a_job_that_the_server_does_not_end_ends_nothing_here() -> None:
+    """Of a job that it lost NVFlare 2.9 says `Job ... is not running`, as an internal error."""
+
+    def refuses(job: str) -> None:
+        raise InternalError(f"Job {job} is not running.")
+
+    console = JobConsole.__new__(JobConsole)
+    console._session = SimpleNamespace(abort_job=refuses)
+    assert not console.abort("job-1")
+    console._session = SimpleNamespace(abort_job=lambda job: "sent")
+    assert console.abort("job-1")
+
+
 @pytest.mark.parametrize("lost", [NoConnection("away"), JobNotFound("gone")])
 def test_a_server_that_is_away_or_forgot_the_job_is_asked_again(
     lost: Exception, office: PartyKit, monkeypatch: pytest.MonkeyPatch
@@ -283,9 +318,9 @@ def test_a_job_is_cut_for_who_came_back_at_a_round_s_end_where_that_pays(
     named = {site: name for name, site in office.charter.sites.items()}
     engine_aborts = Engine.abort
 
-    def stops(engine: Engine, job: str) -> None:
-        engine_aborts(engine, job)
+    def stops(engine: Engine, job: str) -> bool:
         engine.words = iter(["FINISHED:ABORTED"])
+        return engine_aborts(engine, job)
 
     monkeypatch.setattr(Engine, "abort", stops)
 

@@ -16,7 +16,7 @@ from audits.checks.parties.forgotten import KINDS, Forgotten, note_of
 from audits.evidence.run_files import policy_text
 from audits.evidence.steps import Status, Step
 from crypto.signing.canonical import canonical
-from protocols.errors import EvidenceError
+from protocols.errors import EvidenceError, SecureFglError
 from protocols.evidence.ledger import read_lines
 from protocols.policy.policy import PrivacyPolicy
 from protocols.policy.release import Release
@@ -41,6 +41,7 @@ from secure_fgl.store.sides.release import HeldBack
 from secure_fgl.store.sides.sweeping import sweep_runs
 from secure_fgl.transports.nvflare.party import load_identity, new_identity
 from secure_fgl.transports.nvflare.party_process import PartyProcess, conduct, open_process
+from secure_fgl.transports.nvflare.site import leaving
 from tests import forked
 from tests.audits.attack_tools import LEAK, attacked, row
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, side
@@ -428,6 +429,15 @@ def test_a_sweep_that_was_interrupted_goes_on_and_signs_what_is_so(
     word.write_bytes(kept)
     assert swept(place, 401) == [KINDS] and not word.exists() and swept(place, 401) == []
     assert Run(place).verify().verdict == "own side destroyed, as signed"
+
+
+def test_a_run_that_was_swept_does_not_make_each_stop_fail(played: Parties, tmp_path: Path) -> None:
+    place = copied(played, NAME, tmp_path)
+    assert swept(place, 401) == [KINDS]
+    assert leaving.stop(place, seconds=5.0) == [played.charter.run]
+    shutil.rmtree(side(place) / "forgotten")  # the control: nobody said that it was destroyed
+    with pytest.raises(SecureFglError):
+        leaving.stop(place, seconds=5.0)
 
 
 def test_a_sweep_believes_no_policy_but_the_run_s(played: Parties, tmp_path: Path) -> None:

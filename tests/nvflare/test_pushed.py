@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -176,6 +177,49 @@ def test_a_request_that_waits_is_never_seen_once_a_newer_one_is_there(
     threading.Timer(0.3, asked.release.set).start()
     assert heard(network, b"3", 10.0) == Heard(Code.DONE, [b"answer to 3"])
     assert asked.asked == [b"1", b"3"]
+
+
+def forged(network: Network, name: str, data: bytes | None = b"x", hold: float = 1e9) -> Any:
+    """Push what another site sends in NVFlare's name; the reply, at once where `hold` is short."""
+    asked = wire.request(name, None if data is None else [data], seconds=10.0, hold=hold)
+    return network.seat.execute(TASK, asked, FLContext(), Signal())
+
+
+def test_a_forged_request_costs_the_wanted_one_a_second_way_and_no_answer(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else whoever can reach a relay says which client fails, and so vanishes from a round."""
+    caplog.set_level(logging.CRITICAL, executor.__name__)
+    asked, found = party(monkeypatch, release=threading.Event()), list[Any]()
+    network = Network(lambda number, deliver: deliver())
+    assert wire.word(forged(network, "before", hold=0.0)) is not None  # the party is at work
+    wanted = threading.Thread(target=lambda: found.append(heard(network, b"1")))
+    wanted.start()
+    until(lambda: len(network.seat._turns._turns) == 2)  # and the wanted one waits
+    forged(network, "between", b"y", hold=0.0)
+    assert asked.release is not None
+    asked.release.set()
+    wanted.join(10)
+    assert found == [Heard(Code.DONE, [b"answer to 1"])]
+
+
+@pytest.mark.parametrize("names", ["one", "each its own"])
+def test_forged_requests_do_not_hold_the_engine_s_threads(
+    names: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVFlare runs 64 of them at once: as many that wait would make a relay deaf."""
+    asked = party(monkeypatch, release=threading.Event())
+    network, before = Network(lambda number, deliver: deliver()), threading.active_count()
+    assert wire.word(forged(network, "before", hold=0.0)) is not None  # the party is at work
+    for number in range(20):
+        name = "x" if names == "one" else f"x{number}"
+        threading.Thread(target=forged, args=(network, name), daemon=True).start()
+    assert asked.release is not None
+    try:  # what is at work, what waits for it, and who waits for that
+        until(lambda: threading.active_count() <= before + 3, seconds=5.0)
+    finally:
+        asked.release.set()
+    until(lambda: threading.active_count() <= before)
 
 
 @pytest.mark.parametrize("takes", [True, False])

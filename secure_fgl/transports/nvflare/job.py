@@ -173,9 +173,13 @@ class JobConsole:
         """Return NVFlare's word for how a job is, for example ``RUNNING``."""
         return str(self._session.get_job_meta(job).get("status", ""))
 
-    def abort(self, job: str) -> None:
-        """End a job; one that is over stays as it is."""
-        self._session.abort_job(job)
+    def abort(self, job: str) -> bool:
+        """End a job; False where the server did not: it runs no such job, or is away."""
+        try:
+            self._session.abort_job(job)
+        except Exception:  # of a job that it lost, NVFlare 2.9 says an internal error
+            return False
+        return True
 
     def wait(self, job: str, *, patience: float) -> None:
         """Return when a job is finished.

@@ -140,12 +140,11 @@ class _Watch:
         while not (word := self._word()).startswith("FINISHED") and word != _GONE:
             self._settings.look()
             if self._ended() is not None:
-                ended_at = ended_at or time.monotonic()
+                ended_at, self._returning = ended_at or time.monotonic(), None
                 if time.monotonic() > ended_at + GRACE_SECONDS and not cut:
                     self._settings.tell("The run has ended and its job has not: it is ended.")
-                    self._connected().abort(note.job)
-                    cut = True
-            elif word == _RUNS and time.monotonic() >= self._next_look:
+                    cut = self._connected().abort(note.job)
+            if word == _RUNS and time.monotonic() >= self._next_look:
                 self._next_look = time.monotonic() + THERE_SECONDS
                 if self._looked() == LOST_LOOKS:
                     self._settings.tell("The server was started anew and runs the job no more.")
@@ -175,8 +174,8 @@ class _Watch:
         mine = self._returning if not self._unseen else None
         if mine is not None and (back := mine.look(there, silent, self._reached()[0])):
             self._settings.tell(f"{', '.join(back)} came back: the job is cut for a new one.")
-            console.abort(job)
-            self._returning = None  # told once
+            if console.abort(job):
+                self._returning = None  # told once
         return self._unseen
 
     def _hand_in(self) -> None:

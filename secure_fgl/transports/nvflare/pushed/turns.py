@@ -3,7 +3,8 @@
 NVFlare runs every pushed request in a thread of its own, and the party's process serves one caller
 at a time: a request waits here until the one before it is answered. The server has one exchange at
 a time, so a new request takes the place of one that waits, which the party then never sees. Whoever
-still asks for that one is told that it is unknown, and sends it again.
+still asks for that one is told that it is unknown, and sends it again. Of several who wait for one
+answer the last one does: NVFlare has few threads, and each of them that waits takes one.
 """
 
 from __future__ import annotations
@@ -34,15 +35,19 @@ class _Turn:
 
     def __init__(self) -> None:
         self.taken, self.done = threading.Event(), threading.Event()
-        self.said, self.replaced = Heard(Code.FAILED), False
+        self.said: Heard | Word = Heard(Code.FAILED)
+        self.replaced, self.asked = False, 0
 
     def run(self, one: threading.Lock, work: Work) -> None:
         """Do the work once nothing else is at work, unless another request took its place."""
+        mine = False
         try:
-            with one:
-                if not self.replaced:
-                    self.said = work(self.taken.set)
+            while not (mine or self.replaced):
+                mine = one.acquire(timeout=_LOOK_SECONDS)
+            self.said = Word.UNKNOWN if self.replaced else work(self.taken.set)
         finally:  # whatever it raised: who asks is told that it failed
+            if mine:
+                one.release()
             self.done.set()
 
 
@@ -74,8 +79,9 @@ class Turns:
                 }
                 turn = self._turns[name] = _Turn()
                 threading.Thread(target=turn.run, args=(self._one, work), daemon=True).start()
+            turn.asked = asked = turn.asked + 1
         while not turn.done.wait(min(hold, _LOOK_SECONDS)):
             hold -= _LOOK_SECONDS
-            if hold <= 0 or abort.triggered:
+            if hold <= 0 or abort.triggered or turn.asked != asked:
                 return Word.TAKEN if turn.taken.is_set() else Word.QUEUED
         return turn.said

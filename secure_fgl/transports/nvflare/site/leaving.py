@@ -139,8 +139,10 @@ def _ended(party: Path, place: Path, deadline: float) -> None:
     if not was_stopped(place):  # a start --again that began meanwhile took it back
         _mark(place)
     of_run(party / SOCKET, place.name).unlink(missing_ok=True)  # of a killed one: it left, too
-    begun = (place / "run" / "roster.json").is_file()
-    if begun and not any((place / "run" / "heads").glob("*.checkpoint")):  # it was killed
+    run = place / "run"
+    signed = any((run / "heads").glob("*.checkpoint"))
+    given_up = (run / "forgotten").is_dir() and not (run / "private").exists()  # or swept
+    if (run / "roster.json").is_file() and not signed and not given_up:  # it was killed
         sign_off(open_process(PartyKit.load(party, place.name)))
 
 
