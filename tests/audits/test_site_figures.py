@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,12 @@ from audits.attacks import AttackReport, AttackRow, code_digest, heads_digest, s
 from audits.attacks.label_count import SKILL
 from audits.elsewhere.sites import SiteFigures, joined, read_figures
 from audits.evidence.steps import Case
+from audits.report.build import build_report
+from audits.report.models import Report
+from audits.views.seen import seen
 from protocols.errors import EvidenceError
-from tests.audits.attack_tools import row
+from protocols.wire.roles import Role
+from tests.audits.attack_tools import SINGLED, row
 from tests.audits.bundle_tools import TOY
 
 CASE = Case(TOY.view())
@@ -74,7 +79,8 @@ def test_a_score_below_0_is_put_together_as_it_was_measured() -> None:
         values = {"prior": 0.0, "raw": 0.8 - off, "null": -0.9 - off, "protected": -0.6 - off}
         one = measured(-4.0, **values).model_copy(update={**rule, "chance": "-2"})
         there[party] = figures(party, one)
-        assert party not in TOY.identities or read_figures(there[party].text(), CASE, party)
+        if party in TOY.identities:
+            read_figures(there[party].text(), CASE, party)
     (found,) = joined(there, SITES).rows
     assert found.null is not None and found.protected is not None
     assert (found.null.value, found.protected.value) == ("-0.925", "-0.625")
@@ -83,9 +89,9 @@ def test_a_score_below_0_is_put_together_as_it_was_measured() -> None:
 
 def test_what_no_attack_at_one_site_gives_is_refused() -> None:
     good = measured()
-    assert read_figures(figures(ONE, good, withheld=("A12",)).text(), CASE, ONE)  # the control
+    read_figures(figures(ONE, good, withheld=("A12",)).text(), CASE, ONE)  # the control
     apart = good.model_copy(update={"what": "asked by itself"})
-    assert read_figures(figures(ONE, good, apart).text(), CASE, ONE)
+    read_figures(figures(ONE, good, apart).text(), CASE, ONE)
     huge = measured(-9e11, prior=-4e11, raw=0.0, protected=0.0)
     forged: dict[str, SiteFigures] = {
         "answer one question twice": figures(ONE, good, good),
@@ -99,3 +105,33 @@ def test_what_no_attack_at_one_site_gives_is_refused() -> None:
     for why, wrong in forged.items():
         with pytest.raises(EvidenceError, match=why):
             read_figures(wrong.text(), CASE, ONE)
+
+
+def reported(*rows: AttackRow) -> Report:
+    """Return the report of the toy run, two sites of which hand the same figures on."""
+    there = {party: figures(party, *rows).text() for party in CASE.plan.clients[:2]}
+    return build_report(replace(TOY.view(), figures=there))
+
+
+def test_what_one_site_finds_of_no_client_is_a_finding() -> None:
+    """A10 looks at the site's own noise code: nothing is put together, and nothing is lost."""
+    broken = {**SINGLED, "id": "A10", "payload": "P06",
+              "metric": "share of values that break the rule"}  # fmt: skip
+    bad = row(**{**broken, "n_clients": 0, "rounds": (), "what": "code of discrete noise"})
+    report = reported(bad)
+    assert report.at_sites is not None and not report.at_sites.rows
+    found = [f for f in report.findings if f.rule == "ATTACK_A10"]
+    assert {f.severity for f in found} == {"critical"} and f"at {ONE}: " in found[0].message
+    fine = {"verdict": "PASS", "protected": "0 0 0", "gap": "0 0 0", "detectable": "1"}
+    good = row(**{**broken, **fine, "n_clients": 0, "rounds": (), "what": "code of noise"})
+    rules = {f.rule for f in reported(good).findings}  # the control
+    assert not rules & {"ATTACK_A10", "FIGURES_REFUSED"}
+
+
+def test_a_view_of_a_role_has_what_sites_found_of_what_it_opens() -> None:
+    report = reported(measured())
+    (found,) = [r for r in seen(report, [Role.AGGREGATOR]).attacks if r.what.startswith("at sites")]
+    assert (found.id, found.payload, found.n_clients) == ("A05", "P05", 2)
+    (row_,) = report.at_sites.rows if report.at_sites is not None else ()
+    assert found.verdict == row_.verdict and found.protected == row_.protected
+    assert not [r for r in seen(report, [Role.KEY_AUTHORITY]).attacks if "at sites" in r.what]
