@@ -11,12 +11,13 @@ from audits.attacks import AttackReport, AttackRow, code_digest, heads_digest, s
 from audits.attacks.label_count import SKILL
 from audits.elsewhere.sites import SiteFigures, joined, read_figures
 from audits.evidence.steps import Case
+from audits.findings.gate import answers, withheld
 from audits.report.build import build_report
 from audits.report.models import Report
 from audits.views.seen import seen
 from protocols.errors import EvidenceError
 from protocols.wire.roles import Role
-from tests.audits.attack_tools import SINGLED, row
+from tests.audits.attack_tools import SINGLED, attacked, row
 from tests.audits.bundle_tools import TOY
 
 CASE = Case(TOY.view())
@@ -135,3 +136,24 @@ def test_a_view_of_a_role_has_what_sites_found_of_what_it_opens() -> None:
     (row_,) = report.at_sites.rows if report.at_sites is not None else ()
     assert found.verdict == row_.verdict and found.protected == row_.protected
     assert not [r for r in seen(report, [Role.KEY_AUTHORITY]).attacks if "at sites" in r.what]
+
+
+def test_what_fails_over_sites_holds_a_release_back() -> None:
+    """Whatever the run's own rows say, and until somebody accepts just that."""
+    view = attacked(TOY.view(), row())
+    report = build_report(view)
+    assert withheld(answers(report, ("A05",))) == []  # the control
+    spread = [0.01 * (n % 5 - 2) for n in range(len(SITES))]
+    leaks = [figures(p, measured(protected=0.9 + o)) for p, o in zip(SITES, spread, strict=True)]
+    told = joined(dict(zip(SITES, leaks, strict=True)), SITES)
+    assert told.rows[0].verdict == "FAIL"
+    found = answers(report.model_copy(update={"at_sites": told}), ("A05", "A04"))
+    assert [one.verdict for one in found if one.attack == "A05"] == ["PASS", "FAIL"]
+    assert "at sites" in withheld(found)[0]
+    fine = told.model_copy(
+        update={"rows": (over_sites(*({"protected": 0.5 + o} for o in spread)),)}
+    )
+    assert fine.rows[0].verdict == "PASS"  # which is no answer for the run
+    assert (
+        len(answers(build_report(TOY.view()).model_copy(update={"at_sites": fine}), ("A05",))) == 1
+    )
