@@ -53,6 +53,7 @@ from crypto.signing.canonical import canonical
 from crypto.signing.merkle import root
 
 __all__ = [
+    "AT_ONE_SITE",
     "Answer",
     "Answers",
     "Attack",
@@ -91,7 +92,7 @@ __all__ = [
 
 _LOOKED = ("PASS", "FAIL", "INCONCLUSIVE", "INVALID")
 _UNASKED = "it was not asked for"
-_AT_ONE_SITE = {"A04", "A05", "A10", "A12"}
+AT_ONE_SITE = {"A04", "A05", "A10", "A12"}
 """Attacks that one site can make of its own side: the others compare what clients say, or need the
 ledgers of all parties."""
 _SIDES = (
@@ -199,7 +200,7 @@ def attack(
         row = AttackRows(one, profile, seed_of(heads, one.id))
         if one not in wanted:
             found, held = row.cut(_UNASKED)
-        elif material.units and one.id not in _AT_ONE_SITE and set(one.payloads) & there:
+        elif material.units and one.id not in AT_ONE_SITE and set(one.payloads) & there:
             found, held = row.cut(_SIDES.format(len(case.plan.clients)))
         elif until is not None and clock() >= until:
             found, held = row.cut(_LATE)

@@ -13,6 +13,7 @@ rehearsal finds.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -33,6 +34,7 @@ REHEARSAL_VERSION: Literal[1] = 1
 REHEARSAL_LIMIT = 8 << 20  # bytes
 _STEP = "rehearsal"
 _DIGEST = r"^[0-9a-f]{64}$"
+_NUMBER = re.compile(r"\d+")  # of shadow models, say: how much was tried, and no other question
 _SILENT = ("NOT_TESTED", "NOT_APPLICABLE", "ERROR")
 _FOREIGN = "another version of the program rehearsed it, so no PASS counts: "
 
@@ -81,6 +83,7 @@ class Beside(Strict):
         rehearsed: the rehearsal's verdict.
         metric, prior, left: its figures as text; empty where nothing was measured.
         reason: of the rehearsal's verdict.
+        detectable: its power, beside a PASS; else empty.
     """
 
     id: str
@@ -93,6 +96,7 @@ class Beside(Strict):
     prior: str
     left: str
     reason: str
+    detectable: str
 
 
 class Rehearsed(Strict):
@@ -153,11 +157,11 @@ def quoted(found: Rehearsal, rows: Sequence[AttackRow]) -> Rehearsed:
         found: as it was read.
         rows: of the run's own attacks; none, if no attack was run.
     """
-    asked = {(row.id, row.payload, row.what) for row in rows if row.verdict not in _SILENT}
+    asked = {_question(row) for row in rows if row.verdict not in _SILENT}
     beside = tuple(
         _beside(row, foreign=found.attacks.code_digest != code_digest())
         for row in found.attacks.rows
-        if row.verdict != "NOT_APPLICABLE" and (row.id, row.payload, row.what) not in asked
+        if row.verdict != "NOT_APPLICABLE" and _question(row) not in asked
     )
     return Rehearsed(
         plan_digest=found.plan_digest,
@@ -168,6 +172,10 @@ def quoted(found: Rehearsal, rows: Sequence[AttackRow]) -> Rehearsed:
         cannot=found.cannot,
         rows=beside,
     )
+
+
+def _question(row: AttackRow) -> tuple[str, str, str]:
+    return row.id, row.payload, _NUMBER.sub("#", row.what)
 
 
 def _beside(row: AttackRow, *, foreign: bool) -> Beside:
@@ -183,4 +191,5 @@ def _beside(row: AttackRow, *, foreign: bool) -> Beside:
         prior=prior.value if prior is not None else "",
         left=f"{seen.value} ({seen.low} to {seen.high})" if seen is not None else "",
         reason=f"{_FOREIGN if uncounted else ''}{row.reason}",
+        detectable="" if uncounted else row.detectable,
     )

@@ -19,7 +19,8 @@ import numpy as np
 from pydantic import Field as Setting
 from pydantic import ValidationError
 
-from audits.attacks import Samples, attacks, code_digest, heads_digest, seed_of
+from audits.attacks import AT_ONE_SITE, Samples, attacks, code_digest, heads_digest, seed_of
+from audits.attacks._judging.family import settled
 from audits.attacks._shared.models import ATTACKS_LIMIT, AttackReport, AttackRow
 from audits.attacks._shared.reading import report_doubt
 from audits.attacks._shared.rows import AttackRows
@@ -43,6 +44,7 @@ NOTE = (
 _DOMAIN = "site figures"
 _HEX = r"^[0-9a-f]*$"
 _VALUES = ("prior", "raw", "null", "protected")
+_LARGEST = 1e6  # no score is larger; the share of an error that is removed can be far below 0
 
 
 class SiteFigures(Strict):
@@ -93,6 +95,8 @@ class SiteFigures(Strict):
             _bad(party, "its ledger here has another head than they name")
         if any(row.n_clients > 1 for row in found.rows):
             _bad(party, "they are of more than one client")
+        if doubt := _odd(self):
+            _bad(party, doubt)
         if doubt := report_doubt(found, attacks(), lambda id: seed_of(found.heads_digest, id)):
             _bad(party, doubt)
 
@@ -190,8 +194,37 @@ def joined(figures: Mapping[str, SiteFigures], clients: Sequence[str]) -> AtSite
         ),
         missing=tuple(sorted(set(clients) - set(figures))),
         other_version=tuple(sorted(set(figures) - set(mine))),
-        rows=tuple(_rows(mine, seed, len(clients))),
+        rows=settled(tuple(_rows(mine, seed, len(clients)))),
     )
+
+
+def _odd(figures: SiteFigures) -> str:
+    """Say why no site's own attacks give such figures; empty if nothing speaks against them."""
+    rows = [row for row in figures.attacks.rows if row.protected is not None]
+    if not {*figures.withheld} <= {one.id for one in attacks()}:
+        return "they name an attack that this program does not have"
+    if not all(row.what.isprintable() for row in figures.attacks.rows):
+        return "they hold text that nobody can read"
+    if any(row.n_clients and row.id not in AT_ONE_SITE for row in rows):
+        return "they hold a row of an attack that one site cannot make"
+    if len({_question(row) for row in rows}) < len(rows):
+        return "they answer one question twice"
+    if any(row.n_clients and not _small(row) for row in rows):
+        return "they hold a number that is no score"
+    return ""
+
+
+def _small(row: AttackRow) -> bool:
+    values = [getattr(row, name) for name in (*_VALUES, "raw_gap", "gap")]
+    numbers = [row.chance, *(text for v in values for text in (v.low, v.high))]
+    return all(abs(float(number)) <= _LARGEST for number in numbers)
+
+
+def _question(row: AttackRow) -> tuple[Any, ...]:
+    return (
+        row.id, row.payload, row.what, row.profile, row.metric, row.margin, row.gate,
+        row.null_side, row.exact,
+    )  # fmt: skip
 
 
 def _rows(figures: Mapping[str, SiteFigures], seed: str, clients: int) -> Iterator[AttackRow]:
@@ -200,11 +233,7 @@ def _rows(figures: Mapping[str, SiteFigures], seed: str, clients: int) -> Iterat
     for party, one in figures.items():
         for row in one.attacks.rows:
             if row.protected is not None and row.n_clients == 1:
-                key = (
-                    row.id, row.payload, row.what, row.profile, row.metric, row.margin, row.gate,
-                    row.null_side, row.exact,
-                )  # fmt: skip
-                asked.setdefault(key, []).append((party, row))
+                asked.setdefault(_question(row), []).append((party, row))
     known = {one.id: one for one in attacks()}
     for number, (key, there) in enumerate(sorted(asked.items()), 1):
         maker = AttackRows(known[key[0]], key[3], seed_of(seed, key[0]))
@@ -231,8 +260,15 @@ def _samples(there: Sequence[tuple[str, AttackRow]], clients: int) -> Samples:
         gate=float(first.gate),
         exact=first.exact,
         null_side=first.null_side,
+        bounds=_bounds(rows),
         **values,
     )
+
+
+def _bounds(rows: Sequence[AttackRow]) -> tuple[float, float]:
+    """Return between which numbers a score lies: of one client an interval is all of them."""
+    ends = [getattr(row, name) for row in rows for name in _VALUES]
+    return min(float(v.low) for v in ends), max(float(v.high) for v in ends)
 
 
 def _bad(party: str, what: str) -> NoReturn:

@@ -68,6 +68,8 @@ class Answer:
 def answers(report: Report, requires: Sequence[str], margin: str = "") -> tuple[Answer, ...]:
     """Return the rows of the attacks that are asked for; one without a row was not tested.
 
+    What fails over sites is among them. Another verdict over sites stands in for nothing.
+
     Args:
         report: with the waivers that are in force.
         requires: ids of attacks.
@@ -83,7 +85,9 @@ def _of(report: Report, attack: str, margin: str) -> Iterator[Answer]:
     told = [row for row in rows if row.verdict != "NOT_APPLICABLE"] or rows[:1]
     if not told:
         yield Answer(attack)
-    for row in told:
+    sites = report.at_sites.rows if report.at_sites is not None else ()
+    lost = [row for row in sites if row.id == attack and row.verdict == "FAIL"]
+    for row in (*told, *(one.model_copy(update={"what": f"at sites: {one.what}"}) for one in lost)):
         verdict, by = _judged(row, margin)
         needs = verdict in (GATE.waivable or ()) and verdict == row.verdict
         waiver = _waiver(report.findings, row) if needs else None

@@ -89,12 +89,13 @@ def _at_sites(report: Report) -> list[str]:
             plain(row.metric),
             *map(_value, (row.prior, row.null, row.protected, row.raw, row.gap)),
             str(row.n_clients),
+            row.detectable,
             plain(row.reason),
         )
         for row in found.rows
     )
     header = ("attack", "payload", "verdict", "metric", "prior", "null", "protected", "raw",
-              "gain", "sites", "why")  # fmt: skip
+              "gain", "sites", "power", "why")  # fmt: skip
     handed = [
         f"- {plain(one.party)}: {', '.join(one.attacks) or 'none'}"
         + (f"; kept there: {', '.join(one.withheld)}" if one.withheld else "")
@@ -124,12 +125,14 @@ def _rehearsed(report: Report) -> list[str]:
             plain(row.metric),
             row.prior,
             row.left,
+            row.detectable,
             plain(row.reason),
         )
         for row in found.rows
     )
     header = (
-        "attack", "payload", "in this run", "rehearsed", "metric", "prior", "protected", "why"
+        "attack", "payload", "in this run", "rehearsed", "metric", "prior", "protected", "power",
+        "why",
     )  # fmt: skip
     facts = (*found.differs, *found.cannot)
     return [

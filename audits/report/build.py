@@ -178,6 +178,9 @@ def _at_sites(case: Case) -> tuple[AtSites | None, list[Finding]]:
             )
     if not case.view.figures:
         return None, []
+    for party, one in kept.items():  # what is of no client is not put together: a site's noise code
+        whole = [row for row in one.attacks.rows if not row.n_clients]
+        found += succeeded(whole, f"at {party}: ")
     told = joined(kept, case.plan.clients)
     return told, [*found, *succeeded(told.rows, "at sites: ")]
 

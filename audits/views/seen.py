@@ -67,7 +67,7 @@ class View(Strict):
         learns: what each learns, by item, also of what others compute for it.
         together: what they have only together.
         opened: ids of the payloads that they can open.
-        attacks: that start from there, with their verdicts.
+        attacks: that start from there, with their verdicts; also those over sites.
         not_tested: of `opened`, what no attack looked at.
         unseen: in one sentence, what left and they cannot see.
         evidence: the verdict on the run's evidence.
@@ -139,7 +139,7 @@ def seen(report: Report, roles: Sequence[Role]) -> View:
         learns=_learns(report, roles),
         together=_together(report, roles),
         opened=tuple(sorted(pooled)),
-        attacks=tuple(row for row in report.attacks if _starts(row, opened)),
+        attacks=tuple(row for row in _rows(report) if _starts(row, opened)),
         not_tested=tuple(one for one in report.not_tested if one.payload in pooled),
         unseen=_unseen(report.egress, pooled),
         evidence=report.integrity.verdict,
@@ -211,26 +211,36 @@ def _same(one: Row, row: Egress) -> bool:
 def _learns(report: Report, roles: Sequence[Role]) -> tuple[str, ...]:
     wanted = {str(role) for role in roles}
     several = len(roles) > 1
-    return tuple(
+    found = [
         f"{words.role(view.viewer)}: {text}" if several else text
         for view in report.views
         if view.viewer in wanted
         for text in view.sees
-    )
+    ]
+    alone = [view for view in report.views if _colluding(view.viewer) in [{r} for r in roles]]
+    return (*found, *(f"{view.viewer}: {text}" for view in alone for text in view.sees))
 
 
 def _together(report: Report, roles: Sequence[Role]) -> tuple[str, ...]:
-    """Return what the report says of exactly these roles together."""
-    known = {words.role(str(role)): role for role in Role}
-    found = []
-    for view in report.views:
-        text, named = view.viewer.replace("clients", "client"), set[Role]()
-        for name in sorted(known, key=len, reverse=True):
-            if name in text.replace("tag servers", "tag server"):
-                named.add(known[name])
-        if named == set(roles) and view.viewer not in {str(role) for role in Role}:
-            found += [f"{view.viewer}: {said}" for said in view.sees]
-    return tuple(found)
+    """Return what the report says of these roles together, or of several among them."""
+    there = [view for view in report.views if len(_colluding(view.viewer)) > 1]
+    mine = [view for view in there if _colluding(view.viewer) <= {*roles}]
+    return tuple(f"{view.viewer}: {said}" for view in mine for said in view.sees)
+
+
+def _colluding(viewer: str) -> set[Role]:
+    """Return which roles a view is of, if it is no role's own; who is not named is a client."""
+    if viewer in {*map(str, Role), "network"}:
+        return set()
+    text = viewer.replace("receiver", "client")
+    return {role for role in Role if words.role(str(role)) in text} or {Role.CLIENT}
+
+
+def _rows(report: Report) -> tuple[AttackRow, ...]:
+    """Return the rows of a report, also those over sites, which say so."""
+    sites = report.at_sites.rows if report.at_sites is not None else ()
+    named = [row.model_copy(update={"what": f"at sites: {row.what}"}) for row in sites]
+    return (*report.attacks, *named)
 
 
 def _starts(row: AttackRow, opened: dict[Role, set[str]]) -> bool:

@@ -76,17 +76,23 @@ def rehearse(
         tell: called with a line for people before each part.
 
     Raises:
-        UsageError: the data cannot be used.
+        UsageError: the data cannot be used, or a plug-in is to be isolated.
         PolicyError: the policy cannot keep what was sent, or does not admit the algorithm.
     """
     if data is not None:
         named = config.data.model_copy(update={"root": str(data)})
         config = config.model_copy(update={"data": named})
+    given = tuple(dict.fromkeys([*config.plugins, *plugins]))
+    if config.isolate and given:
+        raise UsageError(
+            "A rehearsal does not isolate answers, and this configuration has a plug-in isolated.",
+            why="the others' data are drawn in the process that would have to be kept from them",
+            fix="read the plug-in, and rehearse with --set isolate=false",
+        )
     wanted = Federation(config=config, plugins=plugins)
     plan = wanted.plan()
     policy = _capturing(wanted.policy)
     here, stand_ins = _who(config, plan)
-    given = tuple(dict.fromkeys([*config.plugins, *plugins]))
     with as_interrupts(), nowhere() as place, one_thread_and_deterministic():
         again = Federation(config=_alone(config, place), policy=policy, plugins=plugins)
         prepared = again.prepare()

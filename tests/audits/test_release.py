@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -53,6 +54,16 @@ def test_only_an_attack_that_was_run_and_did_not_succeed_is_an_answer(rows, verd
     found = verdict_of(Case(attacked(TOY.view(), *rows)), "A05")
     assert found == verdict
     assert bool(why(verdict=found)) == (verdict not in ("PASS", "INCONCLUSIVE"))
+
+
+def test_what_a_site_attacks_by_itself_is_no_answer() -> None:
+    """Of one client a row is INCONCLUSIVE whatever leaks; on all sides' run it is an answer."""
+    view = TOY.view()
+    mine = {CLIENTS[0]: view.ledgers[CLIENTS[0]]}
+    own = attacked(replace(view, side=CLIENTS[0], ledgers=mine, checkpoints={}), row(**UNSURE))
+    found = verdict_of(Case(own), "A05")
+    assert found == "NOT_TESTED" and why(verdict=found)
+    assert verdict_of(Case(attacked(view, row(**UNSURE))), "A05") == "INCONCLUSIVE"  # the control
 
 
 def test_verdicts_of_other_ledgers_or_another_program_are_none() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from audits.formats import FORMATS, render_view
 from audits.report.build import build_report
-from audits.report.models import Report
+from audits.report.models import Report, RoleView
 from audits.views.seen import View, roles_there, seen, spelt
 from protocols.wire.roles import Role
 from tests.audits.attack_tools import BLANK, LEAK, attacked, row
@@ -69,6 +69,30 @@ def test_two_that_pool_have_both_views_and_what_they_have_only_together(attacked
         t.startswith("aggregator and key authority") for t in both.together
     )
     assert both.roles == ("aggregator", "key_authority")
+
+
+def test_what_is_said_of_one_or_of_clients_together_stands_in_their_views(attacked_report):
+    said = (
+        ("aggregator alone", "A"), ("all of a cell but one", "B"),
+        ("aggregator and one client", "C"),
+        ("receivers that work together", "D"), ("aggregator and a receiver of rows", "E"),
+        ("aggregator, key authority and 3 of the clients that hold a client's shares", "F"),
+    )  # fmt: skip
+    views = [v for v in attacked_report.views if v.viewer in ("aggregator", "client", "network")]
+    more = [RoleView(viewer=viewer, received=None, sees=(text,)) for viewer, text in said]
+    report = attacked_report.model_copy(update={"views": (*views, *more)})
+
+    def told(asked: str) -> set[str]:
+        found = view_of(report, asked)
+        lines = (*found.learns, *found.together)
+        return {text for viewer, text in said if f"{viewer}: {text}" in lines}
+
+    assert told("aggregator") == {"A"} and told("client") == {"B", "D"}
+    assert told("aggregator+client") == {"A", "B", "C", "D", "E"}
+    assert told("aggregator+authority") == {"A"} and told("authority") == set()
+    assert told("aggregator+authority+client") == {"A", "B", "C", "D", "E", "F"}
+    page = render_view(view_of(report, "client"), ["md"])["view.md"].decode()
+    assert "all of a cell but one: B" in page and "uniform" not in page.split("## Attacks")[1]
 
 
 @pytest.mark.parametrize("asked", ["matcher", "nobody", "", "aggregator+witness"])

@@ -212,6 +212,18 @@ def test_nothing_is_left_however_it_ends(
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
+def test_a_plug_in_that_is_to_be_isolated_is_not_run_beside_keys_and_data(
+    config: Path, place: Path
+) -> None:
+    code = place / "theirs.py"
+    code.write_text("THEIRS = 1\n")
+    isolated = Config.load(config, ["isolate=true"])
+    with pytest.raises(UsageError, match="does not isolate"):
+        rehearsing.rehearse(isolated, plugins=[code])
+    with pytest.raises(UsageError, match="offers nothing"):  # the control: it is looked at
+        rehearsing.rehearse(Config.load(config), plugins=[code])
+
+
 def test_without_any_folder_of_a_site_it_says_what_is_missing(place: Path) -> None:
     root = place / "none"
     root.mkdir()

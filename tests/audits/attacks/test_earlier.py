@@ -71,6 +71,20 @@ def test_a_leak_in_a_question_that_is_no_longer_asked_stays():
     ]
 
 
+def test_a_leak_of_a_part_that_cannot_be_run_any_more_stays():
+    """A11 asks models without any capture; once captures are gone its leak in messages stays."""
+    leak = one("FAIL", what="canaries of a client, by loss")
+    model = one("PASS", payload="P19", what="canaries of a client, from the last model",
+                profile="default")  # fmt: skip
+    for silent in ("NOT_TESTED", "ERROR"):
+        gone = one(silent, payload="", what="messages", profile="default")
+        assert carried([gone, model], [leak], blank) == [gone, model, leak]
+        other = one(silent, payload="P19", what="own models", profile="default")
+        assert carried([other, model], [leak], blank) == [other, model]  # it is about another kind
+    (bad,) = claims_carried((), (claim(status="falsified", epsilon_lb="5"),), [leak], silent=False)
+    assert bad.status == "falsified"
+
+
 def test_claims_stay_falsified_and_none_stands_by_hearsay():
     good, bad = claim(), claim(text="other", status="falsified", epsilon_lb="5")
     found = claims_carried((), (good, bad), (), silent=True)
