@@ -124,7 +124,8 @@ def findings(
             "MISSING",
             "low",
             f"{item} was planned and never left. The run did less than was approved.",
-            "Nothing needs to be done; check that the run went to its end.",
+            "Nothing needs to be done if the run went to its end: some messages leave only where "
+            "a client was away.",
             item=item,
         )
     _labels(make, plan, simulated)

@@ -60,7 +60,8 @@ def charts(found: Sequence[Curve]) -> list[Chart]:
 def _drawn(measure: str, group: Sequence[Curve], name: str) -> Markup:
     values = [float(point.value) for curve in group for point in curve.points]
     low, high = min(0.0, *values), max(values)
-    high = 1.0 if 0.0 < high <= 1.0 else high + 0.05 * (high - low) or 1.0
+    high = 1.0 if 0.0 < high <= 1.0 else high + 0.05 * (high - low)
+    high = high if high > low else low + (abs(low) or 1.0)  # all values are one, of at most 0
     last = max(point.round for curve in group for point in curve.points) or 1
     top = _LEGEND * len(group) + 26
 

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from audits.attacks._shared.models import AttackRow
+from audits.formats._markdown import plain
 from audits.plots.frontier import Point
 from audits.plots.frontier import frontier as drawn
+from audits.report.words import visible
 from secure_fgl.advising.choosing import advised, cost, frontier
 from secure_fgl.advising.trials import Trial, worst
 
@@ -66,9 +68,9 @@ def markdown(trials: Sequence[Trial], points: float) -> str:
     """Return the table as a page."""
     lines = [f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|"]
     for trial in trials:
-        safe = (cell.replace("|", "\\|") for cell in cells(trial, trials))
-        lines.append(f"| {' | '.join(safe)} |")
-    return "\n".join([*lines, "", sentence(trials, points), ""])
+        # What a policy refuses, an attack looked at or a score is called, the run's writer chose.
+        lines.append(f"| {' | '.join(map(plain, cells(trial, trials)))} |")
+    return "\n".join([*lines, "", plain(sentence(trials, points)), ""])
 
 
 def plot(trials: Sequence[Trial]) -> str | None:
@@ -83,7 +85,7 @@ def plot(trials: Sequence[Trial]) -> str | None:
     if not points:
         return None
     metric = next(trial.metric for trial in trials if trial.metric)
-    shown = str(drawn(points, metric))
+    shown = visible(str(drawn(points, metric)))
     return shown.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1) + "\n"
 
 

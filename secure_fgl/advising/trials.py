@@ -36,6 +36,7 @@ from secure_fgl.store.finished_run import Run
 
 __all__ = ["Trial", "Trials", "worst"]
 
+_FILE = "trials.jsonl"
 _LARGEST = 1 << 24  # bytes of all trials
 _GRAVITY = ("FAIL", "ERROR", "INVALID", "INCONCLUSIVE", "NOT_TESTED", "PASS", "NOT_APPLICABLE")
 How = Literal["trained", "replayed", "not tried"]
@@ -105,10 +106,12 @@ class Trials:
 
         Raises:
             UsageError: the folder holds trials of another run, or what is none.
+            OSError: it cannot be written to.
             EvidenceError: the run's own captures are broken.
             ValueError: no such attack.
         """
         known = self._known()
+        append(str(self.folder / _FILE), b"")  # from now on what lies beside it is of trials
         for one in candidates:
             place = self._settings(one)
             if place in known:
@@ -116,7 +119,7 @@ class Trials:
                 continue
             tell(f"{one.name}: {one.change}")
             made = self._tried(one, place)
-            append(str(self.folder / "trials.jsonl"), made.model_dump_json().encode() + b"\n")
+            append(str(self.folder / _FILE), made.model_dump_json().encode() + b"\n")
             yield made
 
     def _tried(self, one: Candidate, place: str) -> Trial:
@@ -131,16 +134,15 @@ class Trials:
         budget = one.config.budget.model_copy(update={"store": str(self.folder / "budgets")})
         config = one.config.model_copy(update={"budget": budget, "resume": False})
         try:
-            federation = Federation(config=config, policy=one.policy, plugins=self.plugins)
-            run = federation.run(out)
-        except SecureFglError as error:  # what a policy refuses is an answer
+            try:
+                federation = Federation(config=config, policy=one.policy, plugins=self.plugins)
+                run = federation.run(out)
+            except SecureFglError as error:  # what a policy refuses is an answer
+                return Trial(**facts, how="not tried", why_not=_said(error))
+            return self._measured(run, facts, "trained")
+        finally:  # an interrupt, too, leaves no captures with their keys
             _removed(out)
-            return Trial(**facts, how="not tried", why_not=_said(error))
-        finally:
             shutil.rmtree(self.folder / "budgets", ignore_errors=True)
-        made = self._measured(run, facts, "trained")
-        _removed(out)
-        return made
 
     def _measured(self, run: Run, facts: dict[str, Any], how: How) -> Trial:
         given = material(run, profile="quick", data=self.data, plugins=self.plugins)
@@ -170,8 +172,14 @@ class Trials:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def _known(self) -> dict[str, Trial]:
-        file = self.folder / "trials.jsonl"
+        file = self.folder / _FILE
         if not file.exists():
+            if any(self.folder.iterdir()):  # trials delete runs and budgets that lie here
+                raise UsageError(
+                    f"{self.folder} holds something, and no trials.",
+                    why="what trials leave there is deleted, and this may be yours",
+                    fix="name a new or an empty folder with --out",
+                )
             return {}
         data = content(file, _LARGEST)
         try:

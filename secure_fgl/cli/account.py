@@ -104,8 +104,9 @@ def _of_run(
     """Count one run, and hold its budgets to notes."""
     from audits.accounting.account import account as count
     from audits.evidence.steps import Case
+    from audits.report.words import plural
     from secure_fgl.cli._shared.account import judge, print_account, print_totals
-    from secure_fgl.cli._shared.output import print_json
+    from secure_fgl.cli._shared.output import print_json, say
     from secure_fgl.errors import UsageError
     from secure_fgl.store.finished_run import Run
     from secure_fgl.store.sides.budget_totals import anchored
@@ -130,6 +131,8 @@ def _of_run(
         print_account(found)
         if held:
             print_totals(held)
+            budgets = len(Case(view).plan.clients) * len(Case(view).policy.budgets)
+            say(f"Notes of others say something of {len(held)} of {plural(budgets, 'budget')}.")
     return judge(found)
 
 

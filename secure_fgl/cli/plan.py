@@ -71,7 +71,8 @@ def plan(
     else:
         print_plan(wanted, stderr=False)
         say(f"Model settings: {said(federation.config.model)}.")
-        say(f"Clients train on: {told(federation.config)}.")
+        if federation.config.device != "cpu":
+            say(f"Clients train on: {told(federation.config)}.")
     if out is not None:
         say(f"Plan written to {out}, digest {wanted.digest}")
     if approved is None:

@@ -120,7 +120,8 @@ def _announce(plan: Plan, federation: Federation, lines: JsonLog | None, *, tabl
     if table:
         print_plan(plan, stderr=True)
         say(f"Model settings: {said(federation.config.model)}.")
-        say(f"Clients train on: {told(federation.config)}.")
+        if federation.config.device != "cpu":
+            say(f"Clients train on: {told(federation.config)}.")
 
 
 def _train(

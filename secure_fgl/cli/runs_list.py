@@ -37,5 +37,7 @@ def runs_list(
         what = "\n".join(filter(None, (f"{run.algorithm} {run.data}".strip(), size)))
         state = "\n".join(filter(None, (run.state, run.verdict)))
         table.add_row(*map(cell, (run.name, what, run.policy, run.score, state)))
+    table.caption = "Evidence: as it was judged when the run ended. audit verify RUN checks it now."
+    table.caption_justify = "left"
     console(stderr=False).print(table)
     return 0

@@ -170,6 +170,10 @@ class BudgetStore:
         now = Reservation(len(log.reservations), log.head, total, repr(cap.delta))
         return now, rounded_up(after)
 
+    def file(self, site: str, dataset: str) -> Path:
+        """Return where the lines of a budget lie; raises UsageError for names that cannot be."""
+        return self.path / f"{_file_name(site, dataset)}.jsonl"
+
     def checkpoint(self, site: str, dataset: str) -> Checkpoint:
         """Return the head that this site signs, and others cosign, after a run."""
         with self._locked(site, dataset, "read") as base:

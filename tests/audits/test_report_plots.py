@@ -9,7 +9,9 @@ import pytest
 from audits.formats import render
 from audits.plots import budget_timeline as timeline
 from audits.plots import clusters, dots, flows, stacks
+from audits.plots.curves import charts
 from audits.report.build import build_report
+from audits.report.learning.curves import Curve, Point
 from audits.report.sections import (
     Clustering,
     Clusters,
@@ -235,3 +237,10 @@ def test_clusters_of_nothing_and_of_one_round_stay_in_the_picture(rows):
     assert all(0 <= x <= x + wide <= 100 for _, x, _, wide, _ in boxes(drawn))
     many = fell(*((n, (1,) * n, 1000 - n) for n in range(1, 400)))
     assert len(boxes(str(clusters.clusters(many, 400)))) < 1000
+
+
+@pytest.mark.parametrize("value", ["-1", "0", "-0.5", "1", "1e+308", "-1e+308"])
+def test_a_score_that_never_changes_is_drawn_whatever_it_is(value: str) -> None:
+    points = tuple(Point(round=number, value=value) for number in (0, 1))
+    (chart,) = charts([Curve(name="odd", points=points)])
+    assert "polyline" in str(chart.picture) and "nan" not in str(chart.picture)

@@ -106,6 +106,40 @@ def test_what_is_there_is_not_made_again(
         file.write_text(lines)
 
 
+def test_nothing_that_is_not_of_trials_is_deleted(run: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "budgets" / "spent.jsonl"
+    mine.parent.mkdir()
+    mine.write_text("of all runs of this site")
+    for folder in (tmp_path, run, run.parent):  # run.parent/run: the run itself
+        shown = invoke("audit", "advise", run, "--out", folder, "--attacks", "A09")
+        assert shown.exit_code == 2 and "no trials" in shown.stderr, shown.stderr
+    assert mine.exists() and Run(run).verify().ok
+
+
+def test_an_interrupted_trial_leaves_no_captures_and_no_keys(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kept() -> list[Path]:
+        folders = (tmp_path / "out" / "run", tmp_path / "state" / "captures")
+        return [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+
+    def stopped(*given: Any, **named: Any) -> Any:
+        places = {path.relative_to(tmp_path).parts[1] for path in kept()}
+        assert places == {"run", "captures"}  # the control: pieces, and keys to them
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv("SECURE_FGL_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(trying, "attack", stopped)
+    case = verified(Run(run))
+    config = config_of(case, None)
+    (tmp_path / "out").mkdir()
+    tried = trying.Trials(Run(run), case, config, None, (), ("A09",), tmp_path / "out")
+    fewer = next(one for one in candidates(case, config) if one.name == "1 releases")
+    with pytest.raises(KeyboardInterrupt):
+        list(tried.all([fewer], lambda line: None))
+    assert kept() == []
+
+
 def test_the_usual_candidates_name_their_change_or_why_not(run: Path) -> None:
     case = verified(Run(run))
     config = config_of(case, None)
@@ -147,7 +181,8 @@ def trial(
          "profile": "quick", "n_clients": 9, "n_pos": 1, "n_neg": 1, "seed": DIGEST,
          "metric": "AUC", "chance": "0.5", "prior": value(0.5), "raw": value(0.9),
          "null": value(0.5), "protected": value(0.5 + gap), "raw_gap": value(0.4),
-         "gap": value(gap), "margin": "0.05", "gate": "0.15", "verdict": verdict, "reason": "r"}
+         "gap": value(gap), "margin": "0.05", "gate": "0.15", "verdict": verdict, "reason": "r",
+             "detectable": "0.06" if verdict == "PASS" else ""}
     )  # fmt: skip
     return Trial(
         of=DIGEST, settings=name, name=name, change=name, how="trained", metric=metric,
@@ -178,6 +213,18 @@ def test_validation_chooses_among_those_that_pass_within_the_points() -> None:
     )
     best = advised(errors, 2.0)
     assert best is not None and best.name == "good"  # of errors less is better
+
+
+def test_names_that_a_run_s_writer_chose_are_text_on_the_page() -> None:
+    named = trial("x", 0.8, 0.2, "FAIL", metric="<b>\u202e")
+    refused = Trial(
+        of=DIGEST, settings="y", name="y", change="y", how="not tried", why_not="no <img> |\n# Y"
+    )
+    page = markdown([trial("as run", 0.8, 0.01, "PASS", "<i>"), named, refused], 2.0)
+    assert "\\<i\\>" in page and "\\<img\\>" in page and "<" not in page.replace("\\<", "")
+    assert "\n# Y" not in page
+    drawn = plot([named])
+    assert drawn is not None and "<b>" not in drawn and "\u202e" not in drawn
 
 
 def test_names_in_the_plot_are_text() -> None:

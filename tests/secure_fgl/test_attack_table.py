@@ -5,14 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from audits.attacks import NotTested
-from secure_fgl.cli.attack import _print
+from secure_fgl.cli.attack import print_found
 from tests.audits.attack_tools import BLANK, LEAK, row
 
 
 def test_the_table_has_five_figures_and_the_interval_of_what_is_left(capsys) -> None:
     blank = row(**{**BLANK, "id": "A09", "what": "singletons"}, verdict="NOT_TESTED", reason="no")
     found = SimpleNamespace(rows=(row(**LEAK), blank), claims=())
-    _print(found, [NotTested(payload="P19", why="none yet")], "")  # type: ignore[arg-type]
+    print_found(found, [NotTested(payload="P19", why="none yet")], "")  # type: ignore[arg-type]
     said = capsys.readouterr().out
     for word in ("Chance", "0.5", "0.502", "0.998", "0.498", "0.93", "0.9 to 0.95", "FAIL"):
         assert word in said
@@ -23,6 +23,6 @@ def test_the_table_has_five_figures_and_the_interval_of_what_is_left(capsys) -> 
 
 def test_a_line_below_the_table_names_its_payload_and_question(capsys) -> None:
     found = SimpleNamespace(rows=(row(**LEAK),), claims=())
-    _print(found, [], "")  # type: ignore[arg-type]
+    print_found(found, [], "")  # type: ignore[arg-type]
     (said,) = [x for x in capsys.readouterr().out.splitlines() if "FAIL:" in x]
     assert said.startswith(f"{row(**LEAK).id} P05 Answer.delta FAIL:")

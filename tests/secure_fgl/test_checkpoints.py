@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from audits.bundle.reading import digests_of, digests_text
 from audits.bundle.statements import RELEASE, open_statement
 from audits.evidence.entries import check_facts
 from crypto.signing.signatures import SigningKey
 from protocols.errors import EvidenceError
 from protocols.evidence.ledger import read_lines
 from secure_fgl import UsageError
-from secure_fgl.config import Config
+from secure_fgl.config import MOST_KEPT, Config
 from secure_fgl.federation import Federation
 from secure_fgl.reasons import explain
 from secure_fgl.run.model_digest import npz_bytes, npz_digest
@@ -146,6 +147,12 @@ def test_no_algorithm_s_own_models_are_kept_of_rounds(tmp_path: Path, kept_state
     shown = invoke("run", config(tmp_path), *words, "--out", tmp_path / "run")
     assert shown.exit_code == 0, shown.stderr
     assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_digests_of_as_many_as_are_kept_fit_into_a_bundle() -> None:
+    most = {f"round-{100 * number}": "ab" * 32 for number in range(1, MOST_KEPT + 1)}
+    kept = most | {"final": "ab" * 32, "best": "ab" * 32}
+    assert digests_of(digests_text(kept)) == kept
 
 
 def test_too_many_are_refused() -> None:

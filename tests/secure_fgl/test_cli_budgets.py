@@ -84,6 +84,24 @@ def test_a_store_that_was_edited_or_is_not_there_is_no_account(home: BudgetStore
     assert invoke("audit", "account", "--store", "--delta", "2").exit_code == 2
 
 
+@pytest.mark.parametrize("how", ["renamed", "gone", "emptied"])
+def test_no_budget_hides_behind_another_or_is_left_out(home: BudgetStore, how: str) -> None:
+    reserve(home)
+    home.reserve("bank-2", DATA, "r", CURVE, NOTHING, CAP)
+    assert invoke("audit", "account", "--store").exit_code == 0  # the control
+    file = home.file("bank-2", DATA)
+    if how == "renamed":  # it would be read as a second bank-1, and bank-2's would be nobody's
+        file.write_bytes(home.file(SITE, DATA).read_bytes())
+    elif how == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(b"")
+    assert invoke("audit", "account", "--store").exit_code == 5
+    file.with_suffix(".floor").unlink()
+    if how == "emptied":  # as a disk that was full at a first reservation leaves it
+        assert invoke("audit", "account", "--store").exit_code == 0
+
+
 def test_a_budget_is_held_to_what_the_aggregator_signed(home: BudgetStore, notes: Path) -> None:
     (one,) = anchored(case_of(), notes, None)
     assert (one.site, one.runs, one.held_to) == (SITE, 2, 2)  # lines: the header, one run

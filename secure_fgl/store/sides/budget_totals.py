@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -21,6 +22,7 @@ from secure_fgl.store.budgets import VARIABLE, BudgetStore
 __all__ = ["BudgetTotal", "anchored", "totals"]
 
 _ENDING = ".checkpoint"
+_ENDINGS = ("*.jsonl", "*.floor")  # of a budget's lines, and of how far it was seen
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def totals(store: BudgetStore, delta: float) -> tuple[BudgetTotal, ...]:
             why="no run with noise has reserved from a budget there",
             fix=f"give the folder that {VARIABLE} or budget.store names at the site",
         )
-    named = sorted(_named(file) for file in store.path.glob("*.jsonl"))
+    named = sorted(_named(store))
     return tuple(_total(store, site, dataset, delta) for site, dataset in named)
 
 
@@ -120,13 +122,30 @@ def _total(store: BudgetStore, site: str, dataset: str, delta: float, held: int 
     )
 
 
-def _named(file: Path) -> tuple[str, str]:
-    """Return whose budget a file says it is; that it is so is checked where it is read."""
-    try:
-        first = parse(content(str(file), step=STEP).split(b"\n", 1)[0], limit=LINE_LIMIT)
-        return str(first["site"]), str(first["dataset"])
-    except (CryptoError, LookupError, TypeError):
-        raise EvidenceError(STEP, f"{file.name} does not say whose budget it is") from None
+def _named(store: BudgetStore) -> Iterator[tuple[str, str]]:
+    """Yield whose budgets a store holds; their lines are checked where they are read.
+
+    A file under another budget's name would have that one counted twice, and itself not at all.
+    """
+    bases = {file.with_suffix("") for end in _ENDINGS for file in store.path.glob(end)}
+    for base in sorted(bases):
+        lines = content(f"{base}.jsonl", step=STEP)
+        try:
+            if not lines and not _seen(base):
+                continue  # a first line that could not be written
+            first = parse(lines.split(b"\n", 1)[0], limit=LINE_LIMIT)
+            found = str(first["site"]), str(first["dataset"])
+        except (CryptoError, LookupError, TypeError, ValueError):
+            raise EvidenceError(STEP, f"{base.name} is gone, or says not whose it is") from None
+        if store.file(*found).name != f"{base.name}.jsonl":
+            raise EvidenceError(STEP, f"{base.name} says that it is another budget than it is")
+        yield found
+
+
+def _seen(base: Path) -> bool:
+    """Tell whether a budget was ever seen with lines."""
+    floor = content(f"{base}.floor", step=STEP)
+    return bool(floor) and int(parse(floor, limit=LINE_LIMIT)["size"]) > 0
 
 
 def _check(delta: float) -> None:
