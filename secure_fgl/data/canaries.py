@@ -130,18 +130,29 @@ def planting(
     Raises:
         UsageError: a client's data hold nothing to make canaries of.
     """
-    real = {}
+    real: dict[str, Any] = {}
     try:
-        for name, session in sessions.items():
-            if isinstance(session, ClientSession) and session.canary_secret:
-                site, asked = sites[name], session.context.policy.canaries
-                real[name] = site.data
-                site.data = planted(site.data, spec, session.canary_secret, asked.records)  # type: ignore[union-attr]
-                session.planted = True
+        _plant(sessions, sites, spec, real)
+        del sessions  # else sessions that go to a worker would stay here as well (O26)
         yield
     finally:
         for name, data in real.items():
             sites[name].data = data
+
+
+def _plant(
+    sessions: Mapping[str, Session],
+    sites: Mapping[str, Site],
+    spec: DataSpec,
+    real: dict[str, Any],
+) -> None:
+    """Put canaries into sites, and what the sites held before into `real`."""
+    for name, session in sessions.items():
+        if isinstance(session, ClientSession) and session.canary_secret:
+            site, asked = sites[name], session.context.policy.canaries
+            real[name] = site.data
+            site.data = planted(site.data, spec, session.canary_secret, asked.records)  # type: ignore[union-attr]
+            session.planted = True
 
 
 def planted(data: Any, spec: DataSpec, secret: bytes, records: int) -> Any:

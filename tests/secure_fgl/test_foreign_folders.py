@@ -130,6 +130,7 @@ def test_looking_at_a_stranger_s_party_folder_removes_nothing_elsewhere(
     own = tmp_path / "own" / "captures"
     for name in (run, "thesis"):  # like keys of models, and like anything else
         (own / name).mkdir(parents=True)
+        (own / name / "until").write_text("2001-01-01")
     side = home / "runs" / run / "run"
     side.mkdir(parents=True)
     (side.parent / "charter.json").write_text("{}")
