@@ -171,7 +171,7 @@ def _ratings(
     what = "ratings of a client's items, all captured rounds together: ratings"
     if len(asked) < 2:
         told = [trail.rounds[0].ratings for trail in trails]
-        asked_of = sum(one is not None and one.size > 0 and np.ptp(one) > 0 for one in told)
+        asked_of = sum(one is not None and bool(one.size and np.ptp(one)) for one in told)
         arises = planned > 1 and asked_of > 1  # its receiver had both, whatever was kept
         return NotApplicable(UNRATED, payload, RATINGS.metric, arises=arises)
     units = tuple(one.client for one in asked)
