@@ -64,7 +64,7 @@ PROVED = Rule(
 )
 _MODEL = "P19"
 _OTHERS = 3  # clients whose updates or models are the null control
-_FEWEST = 3  # canaries of either side at a client
+_FEWEST = 3  # canaries of either side at a client that is ranked; a bound picks nobody by coins
 _SURE = 0.999  # of the null control: at 95 % one in 20 would prove something by chance
 _NONE = "no canaries were put in: the policy has none (canaries: {records: 100})"
 _LATE = "the time budget was used up before models were trained for comparison"
@@ -97,12 +97,9 @@ class CanaryTest:
             asked = case.policy.canaries is not None
             why = material.uncoined or "the canaries of this run cannot be made again here"
             return Findings((NotApplicable(why if asked else _NONE, arises=asked),))
-        known = [
-            n for n, c in sorted(given.coins.items()) if _FEWEST <= c.sum() <= len(c) - _FEWEST
-        ]
-        if len(known) < 2:
+        if len(given.coins) < 2:
             return Findings((NotApplicable(_FEW, arises=True),))
-        one = _Asked(material, given, known, rng)
+        one = _Asked(material, given, sorted(given.coins), rng)
         rows = list(one.of_messages()) + list(one.of_models())
         return Findings(tuple(rows), tuple(one.claims))
 
@@ -219,7 +216,7 @@ class _Asked:
     ) -> list[Samples | NotApplicable]:
         """Return the row of ranks and, where something is claimed, the rows that hold it."""
         coins = [self._given.coins[t.client] for t in trials]
-        rows = [self._ranked(payload, what, trials, rounds)]
+        rows: list[Samples | NotApplicable] = [self._ranked(payload, what, trials, rounds)]
         for target in self._targets if held else ():
             bounds = [
                 bound_of(scores, coins, target.delta, confidence=sure)
@@ -230,15 +227,18 @@ class _Asked:
                 )
             ]
             rows.append(self._proved(payload, what, target, bounds, rounds))
-        return list(rows)
+        return rows
 
     def _ranked(
         self, payload: str, what: str, trials: Sequence[Trial], rounds: Sequence[int]
-    ) -> Samples:
+    ) -> Samples | NotApplicable:
         def area(client: str, scores: Array) -> float:
-            there = self._given.coins[client]
-            return auc(scores[there], scores[~there])
+            return auc(scores[heads[client]], scores[~heads[client]])
 
+        heads, bare = self._given.coins, self._bare(trials)
+        trials = [t for t in trials if _FEWEST <= heads[t.client].sum() <= len(t.seen) - _FEWEST]
+        if len(trials) < 2:
+            return NotApplicable(_FEW, payload, what, arises=True)
         null = np.array([np.mean([area(t.client, one) for one in t.nulls]) for t in trials])
         return Samples(
             payload=payload,
@@ -249,9 +249,9 @@ class _Asked:
             raw=np.array([area(t.client, t.raw) for t in trials]),
             null=np.ones(len(trials)) if self._given.doubt else null,
             protected=np.array([area(t.client, t.seen) for t in trials]),
-            positives=sum(int(self._given.coins[t.client].sum()) for t in trials),
-            negatives=sum(int((~self._given.coins[t.client]).sum()) for t in trials),
-            note=self._note(f"One-run bound without a claim: {self._bare(trials)}"),
+            positives=sum(int(heads[t.client].sum()) for t in trials),
+            negatives=sum(int((~heads[t.client]).sum()) for t in trials),
+            note=self._note(f"One-run bound without a claim: {bare}"),
             **AUC.given(),
         )
 

@@ -41,7 +41,7 @@ import numpy as np
 
 from audits.attacks._methods.statistics import auc, best_known
 from audits.attacks._methods.support import ABSENCE, Trail, missing, rated, singles, totals
-from audits.attacks._shared.material import Array, ItemRows, Material
+from audits.attacks._shared.material import Array, ItemRows, Material, Rows
 from audits.attacks._shared.payloads import item_rows
 from audits.attacks._shared.rules import Rule
 from audits.attacks._shared.samples import Findings, NotApplicable, Samples
@@ -96,7 +96,7 @@ class ItemSupport:
         pools = [pool for pool in _POOLS if pool != ABSENCE or totals(material.items)]
         rows = [_row(trails, payload, pool, rng) for pool in pools]
         if any(trail.rounds[0].ratings is not None for trail in trails):
-            rows.append(_ratings(trails, payload, rng))
+            rows.append(_ratings(trails, payload, rng, material.case.plan.rounds))
         return Findings(tuple(rows))
 
 
@@ -164,13 +164,16 @@ class _Rated:
 
 
 def _ratings(
-    trails: Sequence[Trail], payload: str, rng: np.random.Generator
+    trails: Sequence[Trail], payload: str, rng: np.random.Generator, planned: int
 ) -> Samples | NotApplicable:
-    """Return the row on ratings from two rounds (X4)."""
+    """Return the row on ratings from two rounds (X4); so many were planned."""
     asked = [one for one in (_rated(trail, rng) for trail in trails) if one is not None]
     what = "ratings of a client's items, all captured rounds together: ratings"
     if len(asked) < 2:
-        return NotApplicable(UNRATED, payload, RATINGS.metric)
+        told = [trail.rounds[0].ratings for trail in trails]
+        asked_of = sum(one is not None and bool(one.size and np.ptp(one)) for one in told)
+        arises = planned > 1 and asked_of > 1  # its receiver had both, whatever was kept
+        return NotApplicable(UNRATED, payload, RATINGS.metric, arises=arises)
     units = tuple(one.client for one in asked)
     held = [trail.rounds[0].ratings for trail in trails if trail.client in units]
     return Samples(
@@ -199,15 +202,27 @@ def _rated(trail: Trail, rng: np.random.Generator) -> _Rated | None:
     def area(scores: Array) -> float:
         return auc(scores[high], scores[~high])
 
-    rounds = [(one, one.table) for one in trail.rounds if one.table is not None]
-    seen = rated([(one.seen, table) for one, table in rounds if one.seen is not None], items)
-    raw = rated([(one.raw, table) for one, table in rounds], items)
+    seen = rated(_gradients([(one, one.seen) for one in trail.rounds]), items)
+    raw = rated(_gradients([(one, one.raw) for one in trail.rounds]), items)
     if seen is None or raw is None:
         return None
     told = (last.table[held, -1], trail.popularity[held])
     known = (0.5, *(area(sign * one) for one in told for sign in (1.0, -1.0)))
     turned = area(rng.permutation(seen[held]))
     return _Rated(trail.client, area(seen[held]), area(raw[held]), turned, known)
+
+
+def _gradients(blocks: Sequence[tuple[ItemRows, Rows | None]]) -> list[tuple[Rows, Array]]:
+    """Return the rows of each gradient, and the table handed out for it; some leave in blocks."""
+    found: dict[int, list[tuple[Rows, Array]]] = {}
+    for one, rows in blocks:
+        if rows is not None and one.table is not None:
+            found.setdefault(one.ask, []).append((rows, one.table))
+    return [
+        ((np.concatenate([r[0] for r, _ in made]), np.concatenate([r[1] for r, _ in made])), table)
+        for made in found.values()
+        for table in (made[0][1],)
+    ]
 
 
 ATTACK = ItemSupport()

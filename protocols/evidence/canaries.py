@@ -145,7 +145,7 @@ def planted_objection(form: Form[Any], canaries: Canaries | None) -> str | None:
         return None
     for exchange in form.exchanges:
         for kind in exchange.back:
-            rows = any(f.held or (f.wire == "u8" and f.shape) for f in kind.fields)
+            rows = any(f.held or f.told or (f.wire == "u8" and f.shape) for f in kind.fields)
             if kind in exchange.held_out:
                 continue
             if kind.disclosure in _BARE or rows:

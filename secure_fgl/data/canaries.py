@@ -1,12 +1,17 @@
 """Canaries at a client: made up of its own data, and put into its training by its coins.
 
 A canary should be told from the client's records by nothing but being learnt. Each of its features
-is that of a record of the client drawn anew for each column, so ranges, scales and how many are
-zero are those of the data, clips treat it alike, and no record of the client is copied whole. Its
+is that of a training record of the client drawn anew for each column, so ranges, scales and how
+many are zero are those of the data, clips treat it alike, and no record is copied whole; nothing of
+a record that is held out trains. Its
 label is drawn evenly: nothing predicts it, so a model knows it only by having trained on it. A node
 has no edge, so no neighbour dilutes it and it changes no other node's output; a graph has the shape
 of one of the client's own; a rating is of a user and an item of the client's that it has no rating
 of, so that no row of an item is new.
+
+Where training hides single records (`policy.training`), canaries hold nothing of any: a record of
+which many were made would move many gradients, and noise covers one. They follow from the secret
+alone then: rings of nodes, each with a one in one column.
 
 Canaries that lost their flip are nowhere in the data: they are exactly what the others would look
 like, had they not trained.
@@ -59,7 +64,9 @@ class Made:
     pairs: Any = None
 
 
-def made_up(data: Any, spec: DataSpec, secret: bytes, records: int) -> Made:
+def made_up(
+    data: Any, spec: DataSpec, secret: bytes, records: int, *, hidden: bool = False
+) -> Made:
     """Return a client's canaries, which follow from its data and secret.
 
     Args:
@@ -67,20 +74,26 @@ def made_up(data: Any, spec: DataSpec, secret: bytes, records: int) -> Made:
         spec: of the data.
         secret: of the client.
         records: how many.
+        hidden: whether training hides single records; then they follow from the secret alone.
 
     Raises:
         UsageError: the data hold nothing to make them of.
     """
     rng = content(secret)
-    if type(data) is NodeData and data.ids is None and data.tells is None and not data.given:
-        return Made(_columns(_csr(data.x), data.nodes, records, rng), _labels(spec, records, rng))
-    if type(data) is GraphsData and data.graphs:
+    if hidden and type(data) is GraphsData:
+        return _rings(data.features, spec, records, rng)
+    some = not hidden and bool(data.train.any())
+    apart = type(data) is NodeData and data.ids is None and data.tells is None and not data.given
+    if some and apart:
+        x = _csr(data.x)[np.flatnonzero(data.train.numpy())]
+        return Made(_columns(x, records, rng), _labels(spec, records, rng))
+    if some and type(data) is GraphsData:
         return _graphs(data, spec, records, rng)
-    if type(data) is RatingsData:
+    if some and type(data) is RatingsData:
         return _ratings(data, records, rng)
     raise UsageError(
         "Canaries cannot be put into these data.",
-        why="nodes with edges to other clients, or no records at all",
+        why="nodes with edges to other clients, or no training records at all",
         fix="leave canaries out of the policy, or take a task on nodes, graphs or ratings",
     )
 
@@ -149,15 +162,22 @@ def _plant(
     """Put canaries into sites, and what the sites held before into `real`."""
     for name, session in sessions.items():
         if isinstance(session, ClientSession) and session.canary_secret:
-            site, asked = sites[name], session.context.policy.canaries
-            real[name] = site.data
-            site.data = planted(site.data, spec, session.canary_secret, asked.records)  # type: ignore[union-attr]
+            site, policy = sites[name], session.context.policy
+            real[name], hidden = site.data, policy.training is not None
+            site.data = planted(
+                site.data,
+                spec,
+                session.canary_secret,
+                policy.canaries.records,  # type: ignore[union-attr]
+                hidden=hidden,
+            )
             session.planted = True
 
 
-def planted(data: Any, spec: DataSpec, secret: bytes, records: int) -> Any:
-    """Return a client's data with those of its canaries whose coins say so."""
-    return with_canaries(data, made_up(data, spec, secret, records), coins(secret, records))
+def planted(data: Any, spec: DataSpec, secret: bytes, records: int, *, hidden: bool = False) -> Any:
+    """Return a client's data with those of its canaries whose coins say so; see `made_up`."""
+    made = made_up(data, spec, secret, records, hidden=hidden)
+    return with_canaries(data, made, coins(secret, records))
 
 
 def _csr(x: Any) -> Any:
@@ -169,9 +189,9 @@ def _csr(x: Any) -> Any:
     return sp.csr_array(x.numpy() if isinstance(x, torch.Tensor) else x)
 
 
-def _columns(x: Any, nodes: int, count: int, rng: np.random.Generator) -> Any:
+def _columns(x: Any, count: int, rng: np.random.Generator) -> Any:
     """Return rows (count, F) of which each column is drawn from the rows of the data."""
-    width, columns = x.shape[1], x.tocsc()
+    (nodes, width), columns = x.shape, x.tocsc()
     found = np.zeros((count, width), dtype=np.float32)
     for column in range(width):
         whole = np.zeros(nodes, dtype=np.float32)
@@ -197,14 +217,25 @@ def _stacked(x: Any, rows: Any) -> Any:
 
 
 def _graphs(data: GraphsData, spec: DataSpec, records: int, rng: np.random.Generator) -> Made:
-    like = rng.integers(data.graphs, size=records)
+    train = data.train.numpy()
+    like = rng.choice(np.flatnonzero(train), size=records)
     starts = np.cumsum(data.sizes) - data.sizes
     owner = np.repeat(np.arange(data.graphs), data.sizes)
     ends = data.edges.numpy()
     of = owner[ends[0]] if ends.size else np.zeros(0, dtype=np.int64)
     edges = tuple(ends[:, of == graph] - starts[graph] for graph in like)
     sizes = tuple(int(size) for size in data.sizes[like])
-    x = _columns(_csr(data.x), int(data.sizes.sum()), sum(sizes), rng)
+    rows = np.flatnonzero(train[owner])
+    return Made(
+        _columns(_csr(data.x)[rows], sum(sizes), rng), _labels(spec, records, rng), sizes, edges
+    )
+
+
+def _rings(width: int, spec: DataSpec, records: int, rng: np.random.Generator) -> Made:
+    """Return graphs in which nothing is the data's."""
+    sizes = tuple(int(size) for size in rng.integers(3, 20, size=records))
+    edges = tuple(np.stack([np.arange(n), (np.arange(n) + 1) % n]) for n in sizes)
+    x = np.eye(width, dtype=np.float32)[rng.integers(width, size=sum(sizes))]
     return Made(x, _labels(spec, records, rng), sizes, edges)
 
 
@@ -237,7 +268,7 @@ def _ratings(data: RatingsData, records: int, rng: np.random.Generator) -> Made:
             fix="lower canaries.records, or leave canaries out where a client is one user",
         )
     place = rng.permutation(free)[:records]
-    values = np.unique(data.rating.numpy())
+    values = np.unique(data.rating.numpy()[data.train.numpy()])
     return Made(
         None,
         rng.choice(values, size=records).astype(np.float32),

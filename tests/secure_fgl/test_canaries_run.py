@@ -16,7 +16,15 @@ from audits.checks.parties.canaries import secrets_of
 from audits.evidence.steps import Case
 from audits.evidence.verify import Status, verify
 from protocols.errors import NotAdmitted, NotInPlan, Refused, SecureFglError
-from protocols.evidence.canaries import canary_words, coins, commitment, new_secret, opened
+from protocols.evidence.canaries import (
+    Canaries,
+    canary_words,
+    coins,
+    commitment,
+    new_secret,
+    opened,
+    planted_objection,
+)
 from protocols.evidence.ledger import MemoryStore, read_lines
 from protocols.policy.policy import PrivacyPolicy
 from protocols.roles.client import ClientSession
@@ -27,6 +35,7 @@ from secure_fgl.federation import Federation
 from secure_fgl.run.parties import Making, Parties, set_up
 from secure_fgl.store.finished_run import Run
 from tests.laws.killing import play as play_apart
+from tests.laws.runs import config as law_config
 
 RECORDS, CLIENTS = 40, 4
 BANKS = {
@@ -233,6 +242,15 @@ def test_messages_that_would_count_them_are_not_admitted(preset: str) -> None:
     with pytest.raises(NotAdmitted) as raised:
         Federation(config=chosen, policy=policy(preset)).plan()
     assert "canaries would be among them" in raised.value.why
+
+
+def test_what_is_told_of_single_records_is_not_admitted() -> None:
+    """A mean of ratings, or one drawn of the items, would be of canaries as well."""
+    _, algorithm = Federation.from_config(law_config("fcf")).build()
+    forms = {form.name: planted_objection(form, Canaries(records=40)) for form in algorithm.forms}
+    for name, kind in (("told_mean", "Taste"), ("told_items", "Opinion")):
+        assert kind in (forms[name] or ""), name
+    assert forms["noised_items"] is None  # the control: a gradient is computed by training
 
 
 def test_where_they_cannot_be_put_in_nothing_starts(tmp_path: Path) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
 
+from algorithms._shared.generator_sums import Help, Turn
+from algorithms._shared.neighbours.sizes import Sizes
 from algorithms.nn._shared.sparse import Sparse
 from algorithms.tasks import DataSpec
 from algorithms.tasks.graph import GraphTask
@@ -19,7 +22,10 @@ from algorithms.tasks.inputs.ratings import RatingsData
 from algorithms.tasks.node import NodeTask
 from algorithms.tasks.site import Site
 from protocols.evidence.canaries import coins
-from secure_fgl.data.canaries import made_up, planted, with_canaries
+from protocols.roles.client import ClientSession
+from secure_fgl.attack_inputs.again import canaries as again
+from secure_fgl.attack_inputs.again import generators
+from secure_fgl.data.canaries import made_up, planted, planting, with_canaries
 from secure_fgl.data.records import ClientGraph, ClientGraphs, ClientRatings
 from secure_fgl.errors import UsageError
 
@@ -150,3 +156,75 @@ def test_nodes_with_edges_to_other_clients_are_refused() -> None:
     data = replace(nodes(), ids=np.arange(12), beyond=np.zeros((2, 0), dtype=np.int64))
     with pytest.raises(UsageError, match="cannot be put into"):
         made_up(data, SPECS["node"], SECRET, RECORDS)
+
+
+def test_where_training_hides_records_canaries_hold_nothing_of_any() -> None:
+    """Noise covers the gradient of one graph: what is made of it would be in the batch as well."""
+    data, spec = graphs(), SPECS["graph"]
+    less = replace(data, train=data.train & (torch.arange(4) != 0))  # the neighbouring data
+    one, other = (made_up(d, spec, SECRET, RECORDS, hidden=True) for d in (data, less))
+    assert np.array_equal(one.x, other.x) and np.array_equal(one.y, other.y)
+    assert one.sizes == other.sizes and all(map(np.array_equal, one.edges, other.edges))
+    bare, beside = (made_up(d, spec, SECRET, RECORDS) for d in (data, less))
+    assert (bare.x != beside.x).any(axis=1).sum() > RECORDS  # the control: one record is in most
+    found = planted(data, spec, SECRET, RECORDS, hidden=True)
+    owner = np.repeat(np.arange(len(found.sizes)), found.sizes)
+    ends = found.edges.numpy()
+    assert (owner[ends[0]] == owner[ends[1]]).all() and len(found.x) == found.sizes.sum()
+    assert found.count == data.count and found.train.sum() == data.count + FLIPS.sum()
+    with pytest.raises(UsageError, match="cannot be put into"):
+        made_up(nodes(), SPECS["node"], SECRET, RECORDS, hidden=True)
+
+
+def test_a_run_and_its_audit_ask_the_policy_whether_records_are_hidden(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(again, "secrets_of", lambda case: {"client-1": SECRET})
+    for training in (object(), None):
+        policy = SimpleNamespace(training=training, canaries=SimpleNamespace(records=RECORDS))
+        session = ClientSession.__new__(ClientSession)
+        vars(session).update(canary_secret=SECRET, context=SimpleNamespace(policy=policy))
+        site, spec = Site(graphs(), seed=0), SPECS["graph"]
+        wanted = planted(site.data, spec, SECRET, RECORDS, hidden=training is not None)
+        audited = again.training_sites(
+            cast(Any, SimpleNamespace(policy=policy)), {"client-1": site}, spec
+        )
+        assert torch.equal(audited["client-1"].data.x, wanted.x)
+        with planting({"client-1": session}, {"client-1": site}, spec):
+            assert session.planted and torch.equal(site.data.x, wanted.x)
+        assert len(site.data.sizes) == 4
+
+
+@pytest.mark.parametrize("kind", DATA)
+def test_what_is_held_out_is_in_no_canary(kind: str) -> None:
+    """A record that is scored does not train, nor does a value that stands in it alone."""
+    data: Any = DATA[kind]()
+    if kind == "rating":
+        changed = replace(data, rating=torch.where(data.train, data.rating, 5.0))
+        assert not (made_up(changed, SPECS[kind], SECRET, RECORDS).y == 5.0).any()
+        return
+    of = data.train if kind == "node" else data.train.repeat_interleave(3)
+    changed = replace(data, x=torch.where(of[:, None], data.x, -7.0))
+    made = made_up(changed, SPECS[kind], SECRET, RECORDS)
+    assert not (made.x == -7.0).any()
+    assert np.array_equal(made.x, made_up(data, SPECS[kind], SECRET, RECORDS).x)
+
+
+@pytest.mark.parametrize("kind", DATA)
+def test_without_training_records_there_are_none(kind: str) -> None:
+    data: Any = DATA[kind]()
+    with pytest.raises(UsageError, match="cannot be put into"):
+        made_up(replace(data, train=torch.zeros_like(data.train)), SPECS[kind], SECRET, RECORDS)
+
+
+def test_answers_to_generators_are_computed_again_with_canaries() -> None:
+    """They are matched with a client's nodes, canaries among them: else nothing of it had left."""
+    aid = Help(Sizes(features=5, latent=3, hidden=4, draws=2), 1, codes=4, clip=1.0, rate=0.1)
+    sites = {name: Site(nodes(), seed=seed) for seed, name in enumerate(("client-1", "client-2"))}
+    trained = planted(nodes(), SPECS["node"], SECRET, RECORDS)
+    run: Any = SimpleNamespace(sites=sites, training={n: s.on(trained) for n, s in sites.items()})
+    first, _ = generators._summed(run, aid, 7, {"client-1": 0, "client-2": 12 + RECORDS}, None)
+    turn = Turn(seed=7, step=0, reader=0)
+    left, bare = (aid.answer(Site(d, seed=1), turn).slope for d in (trained, nodes()))
+    assert np.allclose(np.sort(first.raw.ravel()), np.sort(left[-25:]))  # of the last layer
+    assert not np.allclose(left, bare)

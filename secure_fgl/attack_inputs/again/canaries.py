@@ -45,9 +45,9 @@ def training_sites(case: Case, sites: Mapping[str, Site], spec: Any) -> dict[str
             why="their ledgers were not closed: the run was killed, or they left it",
             fix="attack a run that ended, or gather the sides of those that are missing",
         )
-    found = {}
+    found, hidden = {}, case.policy.training is not None
     for name, site in sites.items():
-        made = made_up(site.data, spec, secrets[name], canaries.records)
+        made = made_up(site.data, spec, secrets[name], canaries.records, hidden=hidden)
         found[name] = site.on(
             with_canaries(site.data, made, coins(secrets[name], canaries.records))
         )
@@ -69,7 +69,11 @@ def canary_material(
     if (canaries := case.policy.canaries) is None:
         return None
     spec, secrets, records = task.spec, secrets_of(case), canaries.records
-    made = {name: made_up(site.data, spec, secrets[name], records) for name, site in sites.items()}
+    hidden = case.policy.training is not None
+    made = {
+        name: made_up(site.data, spec, secrets[name], records, hidden=hidden)
+        for name, site in sites.items()
+    }
     every = np.ones(records, dtype=bool)
     whole = {name: with_canaries(sites[name].data, one, every) for name, one in made.items()}
     asked = _Asking(config, task, case.plan.seed, training, whole, records)

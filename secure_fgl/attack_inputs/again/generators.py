@@ -62,7 +62,7 @@ def answer_material(run: Replayed) -> Answers | None:
     firsts, rows = dict[str, int](), list[Array]()
     for name in names:
         firsts[name] = sum(map(len, rows))
-        rows.append(_own_rows(run.sites[name]))
+        rows.append(_own_rows(run.training[name]))
     seed = _seed(run, names)
     if isinstance(aid, Published):
         item = case.plan.find(exchange.name, Disclosure.NOISED, Step.UP)
@@ -82,7 +82,7 @@ def _summed(
     answers: list[Answer] = []
     for place, reader in enumerate(firsts):
         turn = Turn(seed=seed, step=0, reader=place)
-        said = {n: _again(n, run.sites[n], aid, turn, firsts[n]) for n in firsts if n != reader}
+        said = {n: _again(n, run.training[n], aid, turn, firsts[n]) for n in firsts if n != reader}
         total = np.sum([one.raw for one in said.values()], axis=0)
         for one in said.values():
             seen = one.raw if item is None else noised(total, item, len(said), _step(item))
@@ -96,17 +96,17 @@ def _shown(run: Replayed, aid: Published, seed: int, firsts: Mapping[str, int]) 
 
     from algorithms._shared.neighbours.generator import draw
 
-    before = {name: (run.sites[name].memory, run.sites[name].draws) for name in firsts}
+    before = {name: (run.training[name].memory, run.training[name].draws) for name in firsts}
     answers: list[Answer] = []
     try:
         shown = {}
         for name in firsts:
-            run.sites[name].memory, run.sites[name].draws = {}, {}
-            shown[name] = aid.shown_of(run.sites[name], seed)
+            run.training[name].memory, run.training[name].draws = {}, {}
+            shown[name] = aid.shown_of(run.training[name], seed)
         given = everybody(seed, 0, list(shown.values()))
         weights = torch.from_numpy(aid.initial(seed))
         for name, first in firsts.items():
-            site = run.sites[name]
+            site = run.training[name]
             for told in aid.answers(site, given):
                 drawn = draw(aid.sizes, weights, torch.from_numpy(told.entered))
                 if len(told.entered):
@@ -114,7 +114,7 @@ def _shown(run: Replayed, aid: Published, seed: int, firsts: Mapping[str, int]) 
                     answers.append(_answer(name, site, aid.sizes, drawn, *facts))
     finally:
         for name, (memory, draws) in before.items():
-            run.sites[name].memory, run.sites[name].draws = memory, draws
+            run.training[name].memory, run.training[name].draws = memory, draws
     return answers
 
 

@@ -62,6 +62,10 @@ class Replayed(Protocol):
         """Every client's site."""
 
     @property
+    def training(self) -> Mapping[str, Site]:
+        """The same with the canaries that train."""
+
+    @property
     def prepared(self) -> Preparation:
         """What a run begins with."""
 

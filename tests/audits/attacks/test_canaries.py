@@ -16,6 +16,7 @@ import pytest
 
 from audits.attacks import Canaries, Exposure, Material, Released, Samples, Truth, attack
 from audits.attacks._models import canary_scores
+from audits.attacks._shared.samples import NotApplicable
 from audits.attacks.canaries import ATTACK, PROVED
 from audits.evidence.steps import Case
 from protocols.privacy.training import TrainingPlan
@@ -160,6 +161,23 @@ def test_noise_in_sums_claims_two_steps_and_noise_of_ones_own_one(
         (target,) = canary_scores.targets(case)
         assert (target.epsilon, target.unit) == (epsilon, "client")
         assert target.delta == pytest.approx(delta)
+
+
+def test_a_bound_is_of_all_coins_whatever_side_they_fell_on() -> None:
+    """Fair coins are no longer fair once clients are left out for what theirs show."""
+    world = World(6, 12)
+    world.coins["client-02"][:] = True
+    world.coins["client-04"][:] = False
+    found = ATTACK.run(world.material(claiming()), np.random.default_rng(3), "quick")
+    ranked, proved, *_ = found.rows
+    assert isinstance(ranked, Samples) and isinstance(proved, Samples)
+    assert proved.positives == 6 * 12  # every canary, both clients' among them
+    assert len(ranked.units) == 4 and not {"client-02", "client-04"} & {*ranked.units}
+    for name in world.coins:
+        world.coins[name][:] = True
+    found = ATTACK.run(world.material(claiming()), np.random.default_rng(3), "quick")
+    alone, bound, *_ = found.rows
+    assert isinstance(alone, NotApplicable) and alone.arises and isinstance(bound, Samples)
 
 
 def test_totals_and_all_kept_rounds_are_looked_at_together() -> None:

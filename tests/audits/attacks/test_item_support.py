@@ -7,6 +7,7 @@ is false by chance.
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -282,6 +283,28 @@ def test_two_rounds_of_rows_tell_how_high_a_user_rates(clear: Case) -> None:
     assert "ratings" not in judged(clear, rated(rounds=1))
     unknown = [replace(one, table=None) for one in rated()]
     assert "ratings" not in judged(clear, unknown)
+
+
+def test_rows_that_leave_in_blocks_tell_the_ratings_too(clear: Case) -> None:
+    """Blocks of one gradient share its Ask; the next one's rows of an item are two blocks on."""
+    blocks = []
+    for one in rated(rounds=2):
+        for number in range(2):
+            there = (one.held < ITEMS // 2) == (number == 0)
+            part = one.raw[0][there], one.raw[1][there]
+            blocks.append(replace(one, raw=part, seen=part))
+    row, made = judged(clear, tuple(blocks))["ratings"]
+    assert made.verdict == "FAIL" and row.protected.mean() > 0.95, made.reason
+
+
+@pytest.mark.parametrize(("planned", "arises"), [(3, True), (1, False)])
+def test_ratings_that_kept_rounds_do_not_tell_are_not_tested(planned: int, arises: bool) -> None:
+    """The receiver had both rounds; that one was captured makes no question go away."""
+    case: Any = SimpleNamespace(plan=SimpleNamespace(rounds=planned, items=()), policy=None)
+    given = Material(case=case, items=rated(rounds=1))
+    *_, last = ATTACK.run(given, np.random.default_rng(3), "quick").rows
+    assert isinstance(last, NotApplicable) and last.reason == item_support.UNRATED
+    assert last.arises == arises
 
 
 def test_noise_and_totals_hide_how_high_a_user_rates(clear: Case) -> None:
