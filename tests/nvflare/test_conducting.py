@@ -387,6 +387,21 @@ def test_when_a_new_job_pays() -> None:
     assert looks(job(["a"]), 1, there=sites) == [["b", "c"]]  # too few: at once
 
 
+def test_a_job_that_cannot_go_on_is_cut_though_one_was_cut_for_the_same_site() -> None:
+    """An authority's machine that dies again before it answered in the job that was cut for it."""
+    sites, again, tried = ["a", "b", "c"], ["b", "c"], {"a"}
+
+    def job() -> returning.Returning:
+        return returning.Returning(
+            sites, sites, enough=lambda some: "a" in some, rounds=50, tried=tried
+        )
+
+    mine = job()
+    assert [mine.look(there, {"a"}, 1) for there in (again, sites)] == [[], ["a"]]
+    stopped = job()  # the control: one that is there and silent, as its operator may want
+    assert [stopped.look(sites, {"a"}, 1) for _ in range(3)] == [[]] * 3
+
+
 def test_who_opens_totals_is_mandatory(tmp_path: Path) -> None:
     parties = assemble(banks(policy="he"), tmp_path / "parties")
     needed = Office.of(parties.charter, tmp_path)

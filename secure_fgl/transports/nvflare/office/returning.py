@@ -69,8 +69,9 @@ class Returning:
         lost = self._without | (self._silent & set(silent))  # of a whole round
         if ended or not self._silent:
             self._silent = set(silent)
-        back = sorted((lost & set(there)) - self._tried)
         stuck = not self._enough(self._sites - self._without) and self._enough(there)
+        # Of whom the server lost sight again in this job, one that was cut before says nothing.
+        back = sorted((lost & set(there)) - (set() if stuck else self._tried))
         if not back or not (stuck or (ended and self._pays(now))):
             return []
         self._tried.update(back)
