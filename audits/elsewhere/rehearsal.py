@@ -102,12 +102,12 @@ class Beside(Strict):
 class Rehearsed(Strict):
     """What a report quotes of a rehearsal; see `Rehearsal`."""
 
-    plan_digest: str
-    played_digest: str
-    differs: tuple[str, ...]
-    here: int
-    stand_ins: int
-    cannot: tuple[str, ...]
+    plan_digest: str = Setting(description="SHA-256 of the plan that it was made for")
+    played_digest: str = Setting(description="SHA-256 of the plan that was played")
+    differs: tuple[str, ...] = Setting(description="how the two plans differ, in sentences")
+    here: int = Setting(description="clients whose data were there")
+    stand_ins: int = Setting(description="clients whose data were drawn")
+    cannot: tuple[str, ...] = Setting(description="what it cannot show, in sentences")
     rows: tuple[Beside, ...]
 
 

@@ -104,9 +104,9 @@ class SiteFigures(Strict):
 class Handed(Strict):
     """Which attacks a site handed figures of on, and of which they stayed there."""
 
-    party: str
-    attacks: tuple[str, ...]
-    withheld: tuple[str, ...]
+    party: str = Setting(description="its site's client")
+    attacks: tuple[str, ...] = Setting(description="ids whose figures it handed on")
+    withheld: tuple[str, ...] = Setting(description="ids that it ran, and whose figures stayed")
 
 
 class AtSites(Strict):

@@ -193,9 +193,9 @@ class RoleView(Strict):
         received: envelopes that were addressed to it; None for collusions and the network.
     """
 
-    viewer: str
+    viewer: str = Setting(description="a role, or roles with `+` between them")
     received: int | None
-    sees: tuple[str, ...]
+    sees: tuple[str, ...] = Setting(description="what it could see, in sentences")
 
 
 class MessageFacts(Strict):

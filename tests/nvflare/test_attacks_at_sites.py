@@ -247,9 +247,7 @@ def test_figures_of_another_run_ledger_or_hand_are_refused(
         (changed(plan_digest="ab" * 32).signed_by(key), "another run or plan"),
         (changed(heads_digest="ab" * 32).signed_by(key), "another head"),
         (
-            changed(
-                rows=(row.model_copy(update={"verdict": "PASS", "detectable": "0.1"}),)
-            ).signed_by(key),
+            changed(rows=(row.model_copy(update=cleared),)).signed_by(key),
             "not what its",
         ),
         (good.model_copy(update={"party": SECOND}).signed_by(key), "of nobody"),

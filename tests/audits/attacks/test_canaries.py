@@ -1,7 +1,7 @@
 """A11 on planted updates and models: found where nothing hides them, not where noise does.
 
-Trials: 4 to 16 clients of 60 to 200 canaries, a fair coin each; 20 seeds for the null. All draws are
-pinned, so nothing here fails by chance.
+Trials: 4 to 16 clients of 60 to 200 canaries, a fair coin each; 20 seeds for the null. All draws
+are pinned, so nothing here fails by chance.
 """
 
 from __future__ import annotations
