@@ -83,6 +83,7 @@ def step(found: Run) -> tuple[str, str]:
 def test_coins_are_committed_to_first_and_opened_last(planted: Run) -> None:
     verification = planted.verify()
     assert verification.ok and step(planted)[0] == Status.OK
+    assert f"{CLIENTS} of {CLIENTS} clients opened" in step(planted)[1]
     case = Case(planted.view())
     for client in case.plan.clients:
         first, *middle, last = case.ledger_index.entries[client]
@@ -115,8 +116,8 @@ def test_a11_finds_them_where_nothing_hides_them(given: Material) -> None:
     loss, span, model, *_ = rows
     assert (loss.payload, span.payload, model.payload) == ("P01", "P01", "P19")
     assert loss.what.endswith("by loss") and span.what.endswith("by span")
-    for row in (loss, model):
-        assert row.protected is not None and float(row.protected.value) > 0.6
+    assert loss.protected is not None and model.protected is not None
+    assert float(loss.protected.value) > 0.6  # ten deviations from what it reaches; coins are fresh
     assert {row.n_clients for row in rows} == {CLIENTS}
 
 

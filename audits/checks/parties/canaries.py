@@ -61,9 +61,10 @@ def canaries(case: Case) -> str:
     found = secrets_of(case)
     if not found:
         raise NotChecked("no client has opened its coins: no ledger was closed")
+    asked = case.roster.names(Role.CLIENT)  # whose ledger was not closed opened none
     return (
-        f"{plural(len(found), 'client')} opened the coins that the first entry of its ledger "
-        "commits to; a secret that somebody knew otherwise leaves no trace"
+        f"{len(found)} of {plural(len(asked), 'client')} opened the coins that the first entry of "
+        "its ledger commits to; a secret that somebody knew otherwise leaves no trace"
     )
 
 
