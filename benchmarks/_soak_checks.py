@@ -93,17 +93,21 @@ def unrecorded(stage: Stage, notes: Collection[Mapping[str, Any]]) -> int:
     return len(left - named)
 
 
-def verdict(stage: Stage, gone: Collection[str]) -> str:
-    """Gather the sides of all who are there and return the verdict on the whole."""
-    folders = [folder for site, folder in stage.folders.items() if site not in gone]
+def verdict(stage: Stage) -> str:
+    """Gather the sides of all parties and return the verdict on the whole.
+
+    A site that is gone for good lies still, and its operator hands over what it has: verification
+    holds it to the last head that others witnessed. Without its side the whole does not verify.
+    """
+    folders = stage.folders.values()
     handed = [write_hand_over(f, stage.base / f"{f.name}.zip")[0] for f in folders]
     gather_files(handed, stage.base / "run")
     found = Run(stage.base / "run").verify()
     return found.verdict if found.ok else f"{found.verdict}: {found.failed}"
 
 
-def judged(stage: Stage, gone: Collection[str] = ()) -> dict[str, Any]:
-    """Return the figures of what must hold; `gone`: sites that left for good."""
+def judged(stage: Stage) -> dict[str, Any]:
+    """Return the figures of what must hold."""
     notes = [*noted(stage.base / "tap")]
     sums, policy = Sums.of(notes), stage.charter.policy
     lists = [len(survivors) for survivors, _ in sums.opened.values()]
@@ -115,7 +119,7 @@ def judged(stage: Stage, gone: Collection[str] = ()) -> dict[str, Any]:
         "totals_twice": sums.twice,
         "envelopes": len({note["commitment"] for note in notes if note["what"] == "sent"}),
         "unrecorded": unrecorded(stage, notes),
-        "verdict": verdict(stage, gone) if stage.finished() else "not finished",
+        "verdict": verdict(stage) if stage.finished() else "not finished",
     }
 
 

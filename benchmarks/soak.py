@@ -88,7 +88,7 @@ def soak(
         "lost_rounds": lost, "faults": len(faults.played), "hopeless": faults.hopeless,
         "seed": seed, "run_s": round(wall, 1),
         "faults_without_an_end": sum(fault.on_s is None for fault in faults.played),
-        **judged(stage, faults.gone),
+        **judged(stage),
     }  # fmt: skip
     return {"run": whole, "faults": table(faults.played), "memory": memory.growth()}
 
