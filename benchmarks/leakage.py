@@ -36,6 +36,7 @@ POLICIES = ("unsafe_plaintext", "pilot", "strict")
 COHORTS = (3, 4, 5, 10, 20, 50)
 GRAVITY = ("FAIL", "INVALID", "ERROR", "INCONCLUSIVE", "PASS", "NOT_TESTED", "NOT_APPLICABLE")
 Settings = dict[str, Any]
+_CONSTANT = {"name", "question", "profile", "metric", "seed", "null_side", "exact"}
 MODEL: Settings = {"hidden": 64, "lr": 0.1, "optimiser": "sgd", "dropout": 0.0}
 
 
@@ -102,9 +103,11 @@ def rehearsed(document: Settings) -> Settings:
 
 
 def _kept(found: AttackReport) -> Settings:
-    """Return the rows; what holds nothing is left out, the file is long."""
-    rows = (row.model_dump(mode="json") for row in found.rows)
-    return {"rows": [{k: v for k, v in row.items() if v not in (None, "", [])} for row in rows]}
+    """Return the rows without what is the same in all rows of an attack; the file is long."""
+    rows = (row.model_dump(mode="json", exclude=_CONSTANT) for row in found.rows)
+    left = [row.model_dump(mode="json") for row in found.not_tested]
+    kept = [{k: v for k, v in row.items() if v not in (None, "", [], 0)} for row in rows]
+    return {"rows": kept, "not_tested": left}
 
 
 def run(options: argparse.Namespace) -> None:
