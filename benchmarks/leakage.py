@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._leakage_cells import REHEARSED, Cell, cells, document
+from benchmarks._leakage_table import GRAVITY, tables, worst_of
 
 if TYPE_CHECKING:
     from audits.attacks import AttackReport
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 ALGORITHMS = ("local", "fed_avg", "fed_prox", "fed_per", "apfl", "fed_gate", "apfl_gate")
 POLICIES = ("unsafe_plaintext", "pilot", "strict")
 COHORTS = (3, 4, 5, 10, 20, 50)
-GRAVITY = ("FAIL", "INVALID", "ERROR", "INCONCLUSIVE", "PASS", "NOT_TESTED", "NOT_APPLICABLE")
 Settings = dict[str, Any]
 _CONSTANT = {"name", "question", "profile", "metric", "seed", "null_side", "exact"}
 MODEL: Settings = {"hidden": 64, "lr": 0.1, "optimiser": "sgd", "dropout": 0.0}
@@ -169,7 +169,7 @@ def _missing(lines: list[Settings], only: Sequence[str] = ()) -> list[Cell]:
 def show(options: argparse.Namespace) -> None:
     """Print every table of FILE as Markdown: the gravest row of each attack, then its controls."""
     lines = [json.loads(line) for line in Path(options.file).read_text("utf-8").splitlines()]
-    for table in dict.fromkeys(line["table"] for line in lines):
+    for table in dict.fromkeys(line["table"] for line in lines if line["table"] != "catalogue"):
         mine = [line for line in lines if line["table"] == table]
         ids = sorted({row["id"] for line in mine for row in line.get("rows", ())})
         print(f"\n{table}\n\n| run | {' | '.join(ids)} |\n|{'---|' * (len(ids) + 1)}")
@@ -177,30 +177,30 @@ def show(options: argparse.Namespace) -> None:
             if "refused" in line:
                 print(f"| {line['label']} | refused: {line['refused']} |{' |' * (len(ids) - 1)}")
                 continue
-            left = (_left(_worst(line, id)) for id in ids)
+            left = (_left(worst_of(line, id)) for id in ids)
             seed = f", seed {line['seed']}" if "seed" in line else ""
             print(f"| {line['label']}{seed} | {' | '.join(left)} |")
         print("\n| run | attack | prior | raw | null | left |\n|---|---|---|---|---|---|")
         for line in mine:
             for id in ids if "rows" in line else ():
-                row = _worst(line, id)
+                row = worst_of(line, id)
                 if row.get("prior") is not None and id in ("A04", "A05"):
                     values = (row[name] for name in ("prior", "raw", "null", "protected"))
                     figures = " | ".join(
                         f"{v['value']} ({v['low']} to {v['high']})" for v in values
                     )
                     print(f"| {line['label']} | {id} {row['what']} | {figures} |")
-    undone = dict[str, list[str]]()
+    print("\n".join(tables(lines)))
+    print(f"\n{undone(lines)}")
+
+
+def undone(lines: list[Settings]) -> str:
+    """Return which cells of the catalogue were not run, in a sentence."""
+    seeds = dict[str, list[str]]()
     for cell in _missing(lines):
-        undone.setdefault(cell.label, []).append(str(cell.seed))
-    told = "; ".join(f"{label}, seed {', '.join(seeds)}" for label, seeds in undone.items())
-    print(f"\nNot run of the catalogue: {told or 'nothing'}.")
-
-
-def _worst(line: Settings, id: str) -> Settings:
-    mine = [row for row in line["rows"] if row["id"] == id]
-    found: Settings = min(mine, key=lambda row: GRAVITY.index(row["verdict"]))
-    return found
+        seeds.setdefault(cell.label, []).append(str(cell.seed))
+    told = "; ".join(f"{label}, seed {', '.join(mine)}" for label, mine in seeds.items())
+    return f"Not run of the catalogue: {told or 'nothing'}."
 
 
 def _left(row: Settings) -> str:

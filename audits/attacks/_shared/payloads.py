@@ -64,8 +64,8 @@ _WHY = {
     "P04": "no attack is tried on the encryption itself; the inventory lists its fields and sizes",
     "P09": "only means over cells of users are opened; no attack on them is written yet",
     "P17": "no attack looked at it; the inventory lists every field",
-    "P18": "no attack is written for it; the inventory lists every field",
-    "P20": "no attack is written for it; refusals say one code of a closed list",
+    "P18": "keys and rosters are made of nobody's data; the inventory lists every field",
+    "P20": "refusals say one code of a closed list; audit scan searches what is handed on",
     "P21": "no attack on rows is written yet",
 }
 _NONE_YET = "no attack is written for it yet"
