@@ -4,9 +4,11 @@
     python benchmarks/leakage.py catalogue --data DIR --out FILE [--only fed_avg,fed_pub]
     python benchmarks/leakage.py show FILE
     python benchmarks/leakage.py plot FILE --out SVG
+    python benchmarks/leakage.py page FILE docs/results/leakage-catalogue.md
 
 `run` and `catalogue` append one JSON line a run, and skip what FILE holds already; `show` prints
-Markdown, and which cells of the catalogue were not run; `plot` draws them as a heat map.
+Markdown, and which cells of the catalogue were not run; `plot` draws them as a heat map, `page`
+writes the catalogue's tables into its page.
 Tables: algorithms (every algorithm under every policy), cohorts (sums over more and more clients):
 Cora, `metis_disjoint`; the attacks look at all captured rounds (``default``). The catalogue has all
 algorithms and policies (`_leakage_cells`), all attacks under ``quick``; what they need is looked at
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 ALGORITHMS = ("local", "fed_avg", "fed_prox", "fed_per", "apfl", "fed_gate", "apfl_gate")
 POLICIES = ("unsafe_plaintext", "pilot", "strict")
 COHORTS = (3, 4, 5, 10, 20, 50)
+BELOW = "<!-- made by benchmarks/leakage.py page -->"
 Settings = dict[str, Any]
 _CONSTANT = {"name", "question", "profile", "metric", "seed", "null_side", "exact"}
 MODEL: Settings = {"hidden": 64, "lr": 0.1, "optimiser": "sgd", "dropout": 0.0}
@@ -142,10 +145,15 @@ def catalogue(options: argparse.Namespace) -> None:
 
 def plot(options: argparse.Namespace) -> None:
     """Draw the catalogue of FILE as a heat map: the worst verdict over all seeds."""
+    Path(options.out).write_text(drawn(_lines(Path(options.file))), "utf-8")
+
+
+def drawn(lines: Sequence[Settings]) -> str:
+    """Return the heat map of the catalogue as SVG."""
     from benchmarks._leakage_map import heat_map
 
     found: dict[str, dict[str, str]] = {}
-    for line in (line for line in _lines(Path(options.file)) if line["table"] == "catalogue"):
+    for line in (line for line in lines if line["table"] == "catalogue"):
         mine = found.setdefault(line["label"], {})
         if "refused" in line:
             mine[""] = "refused"
@@ -153,12 +161,26 @@ def plot(options: argparse.Namespace) -> None:
             worse = (mine.get(row["id"], row["verdict"]), row["verdict"])
             mine[row["id"]] = min(worse, key=GRAVITY.index)
     ids = sorted({id for verdicts in found.values() for id in verdicts if id})
-    Path(options.out).write_text(heat_map(found, ids), "utf-8")
+    return heat_map(found, ids)
+
+
+def page(options: argparse.Namespace) -> None:
+    """Write the tables of the catalogue into a page, below the line that says so."""
+    told = Path(options.page).read_text("utf-8").split(BELOW)[0]
+    Path(options.page).write_text(f"{told}{BELOW}\n{below(_lines(Path(options.file)))}", "utf-8")
+
+
+def below(lines: list[Settings]) -> str:
+    """Return what stands below `BELOW` in the page."""
+    return "\n".join([*tables(lines), "", undone(lines), ""])
 
 
 def _lines(file: Path) -> list[Settings]:
+    """Return the rows of a file; those of the catalogue in its own order."""
     there = file.read_text("utf-8").splitlines() if file.exists() else []
-    return [json.loads(line) for line in there]
+    order = {(cell.label, cell.seed): place for place, cell in enumerate(cells())}
+    found = [json.loads(line) for line in there]
+    return sorted(found, key=lambda line: order.get((line["label"], line.get("seed", 0)), -1))
 
 
 def _missing(lines: list[Settings], only: Sequence[str] = ()) -> list[Cell]:
@@ -168,7 +190,7 @@ def _missing(lines: list[Settings], only: Sequence[str] = ()) -> list[Cell]:
 
 def show(options: argparse.Namespace) -> None:
     """Print every table of FILE as Markdown: the gravest row of each attack, then its controls."""
-    lines = [json.loads(line) for line in Path(options.file).read_text("utf-8").splitlines()]
+    lines = _lines(Path(options.file))
     for table in dict.fromkeys(line["table"] for line in lines if line["table"] != "catalogue"):
         mine = [line for line in lines if line["table"] == table]
         ids = sorted({row["id"] for line in mine for row in line.get("rows", ())})
@@ -190,8 +212,7 @@ def show(options: argparse.Namespace) -> None:
                         f"{v['value']} ({v['low']} to {v['high']})" for v in values
                     )
                     print(f"| {line['label']} | {id} {row['what']} | {figures} |")
-    print("\n".join(tables(lines)))
-    print(f"\n{undone(lines)}")
+    print(below(lines))
 
 
 def undone(lines: list[Settings]) -> str:
@@ -232,6 +253,10 @@ def main() -> None:
     plots.add_argument("file")
     plots.add_argument("--out", required=True)
     plots.set_defaults(do=plot)
+    pages = verbs.add_parser("page")
+    pages.add_argument("file")
+    pages.add_argument("page")
+    pages.set_defaults(do=page)
     shows = verbs.add_parser("show")
     shows.add_argument("file")
     shows.set_defaults(do=show)

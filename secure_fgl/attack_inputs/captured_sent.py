@@ -91,8 +91,8 @@ def check_sent(case: Case, exchange: Exchange, client: str, answer: Captured) ->
     """
     known = {
         entry["commitment"]: entry
-        for party, entry in case.ledger_index.of_kind("release")
-        if party == client and entry["exchange"] == answer.number
+        for entry in case.ledger_index.entries.get(client, ())
+        if entry["kind"] == "release" and entry["exchange"] == answer.number
     }
     sums = {item.id for item in case.plan.all_of(Disclosure.SUM, Step.UP)}
     for data in answer.sent:

@@ -68,11 +68,14 @@ def released_models(
 def _apart(asked: Mapping[str, Asked]) -> dict[str, Asked]:
     """Leave out what is called held out at one client and trained at another, or at the same."""
     trained = np.concatenate([a.candidates.marks[a.candidates.members] for a in asked.values()])
-    found = {}
-    for name, one in asked.items():
-        again = np.isin(one.candidates.marks, trained)
-        found[name] = one.without(one.candidates.members | ~again)
-    return found
+    marks = [one.candidates.marks for one in asked.values()]
+    # Sought at once: a search for each of a thousand clients sorts all trained ones anew.
+    again = np.isin(np.concatenate(marks), trained)
+    parts = np.split(again, np.cumsum([len(mine) for mine in marks])[:-1])
+    return {
+        name: one.without(one.candidates.members | ~mine)
+        for (name, one), mine in zip(asked.items(), parts, strict=True)
+    }
 
 
 def _shared(run: Run, case: Case, size: int) -> tuple[dict[str, object], str]:
