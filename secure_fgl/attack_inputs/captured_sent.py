@@ -39,16 +39,14 @@ _BROUGHT = (Disclosure.MIXED, Disclosure.SIMILARITY)
 """What an Ask brings to the aggregator beside totals, and is looked at."""
 
 
-def must_say(case: Case, form: Form[Any], client: str) -> set[int]:
-    """Return the exchanges in which a client sent what was to be captured."""
-    return {
-        sent.exchange
-        for sent in case.ledger_index.releases()
-        if sent.party == client
-        and sent.step is Step.UP
-        and sent.part in COMPUTED
-        and _captured(case, form, sent.ask, sent.round)
-    }
+def must_say(case: Case, form: Form[Any]) -> dict[str, set[int]]:
+    """Return, by client, the exchanges in which it sent what was to be captured."""
+    found: dict[str, set[int]] = {}
+    for sent in case.ledger_index.releases():
+        looked = sent.step is Step.UP and sent.part in COMPUTED
+        if looked and _captured(case, form, sent.ask, sent.round):
+            found.setdefault(sent.party, set()).add(sent.exchange)
+    return found
 
 
 def must_have(case: Case, form: Form[Any]) -> set[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -184,8 +185,7 @@ class ReplayedRun:
     def answers_of(self, client: str, site: Site) -> list[Captured]:
         """Return what a client captured, likewise, held against its ledger."""
         answers = self._recorder(client, Role.CLIENT, site).answers()
-        wanted = must_say(self.case, self.form, client)
-        self._check_whole(client, {a.number for a in answers}, wanted)
+        self._check_whole(client, {a.number for a in answers}, self._told[1].get(client, set()))
         for answer in answers:
             check_sent(self.case, self.exchange_of(answer), client, answer)
         return answers
@@ -280,8 +280,13 @@ class ReplayedRun:
         case, me = self.case, Identity.from_seed(party, role, entropy(32))
         facts = case.roster, case.plan, case.policy, case.roster_file.run
         context = RunContext(me, *facts, plugins=self.prepared.plugins.code)
-        recorded = recorded_pieces(case.ledger_index).get(party, {})
-        return Recorder(self.captures.open(party, recorded), context, self.form, site)
+        pieces = self.captures.open(party, self._told[0].get(party, {}))
+        return Recorder(pieces, context, self.form, site)
+
+    @cached_property
+    def _told(self) -> tuple[dict[str, dict[str, str]], dict[str, set[int]]]:
+        """By party the captured pieces, by client the Asks to be captured, as ledgers say."""
+        return recorded_pieces(self.case.ledger_index), must_say(self.case, self.form)
 
     @property
     def code(self) -> RunCode:
