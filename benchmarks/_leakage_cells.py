@@ -36,8 +36,18 @@ _PUBLISHED = {
     "fed_ego": "unsafe_plaintext",
     "fed_per_gnn": "published_policy.yaml",
     "fed_gcn": "rows_published_policy.yaml",
+    "fed_gnn": "rows_published_policy.yaml",
 }
 """The form that its authors published, where a policy of its own lets it through."""
+_ROWS = ("fed_gcn", "fed_gnn")
+"""Rows of neighbours stand under no preset: `pilot` is a policy of an example there."""
+_SPLITS: Settings = {"first_split": 0, "epsilon1": 1000.0, "epsilon2": 1e-6}
+_PROTEINS: Settings = {
+    "name": "proteins",
+    "partition": {"name": "graphs_one_dataset", "clients": 10},
+}
+_ROUNDS = {"gcfl_plus": 9}
+"""More than asked for: sequences of five norms are compared in the fifth round of a cluster."""
 _ALWAYS = ("unsafe_plaintext", "pilot", "strict")
 _MORE = ("calibrated", "ldp")
 REHEARSED = "strict, rehearsed"
@@ -69,12 +79,14 @@ def cells(only: Sequence[str] = ()) -> Iterator[Cell]:
             main = algorithm in _MAIN
             if (only and algorithm not in only) or (seed > _SEEDS[0] and not main):
                 continue
-            for policy in _policies(algorithm) if main else _ALWAYS:
+            for policy in _policies(algorithm, main=main):
                 yield Cell(algorithm, policy, seed)
 
 
-def _policies(algorithm: str) -> tuple[str, ...]:
+def _policies(algorithm: str, *, main: bool) -> tuple[str, ...]:
     published = ("published",) if _PUBLISHED.get(algorithm, "").endswith(".yaml") else ()
+    if not main:
+        return (*_ALWAYS, *published)
     mixed = ("shuffled",) if algorithm == "fed_ego" else ()
     return (*_ALWAYS, REHEARSED, *published, *mixed, *_MORE)
 
@@ -91,18 +103,27 @@ def document(cell: Cell, data: str, rounds: int) -> Settings:
 
     example = {**_MAIN, **_OTHERS}[cell.algorithm]
     found: Settings = _cora() if not example else read_yaml((_EXAMPLES / example).read_text())
-    options = found["algorithm"].get("options", {})
-    mine = {cell.algorithm: options.get(cell.algorithm, {})}
-    chosen = {**found["algorithm"], "name": cell.algorithm, "rounds": rounds, "options": mine}
+    mine = found["algorithm"].get("options", {}).get(cell.algorithm, {})
+    data_set = {**found["data"], "root": data}
+    if cell.algorithm.startswith("gcfl"):  # cosines are opened from the first round on
+        mine, data_set = {**mine, **_SPLITS}, {**data_set, **_PROTEINS}
+    elif cell.algorithm == "fed_pub":  # of five clients no interval decides
+        data_set["partition"] = {**data_set["partition"], "clients": 10}
+    chosen = {
+        **found["algorithm"],
+        "name": cell.algorithm,
+        "rounds": max(rounds, _ROUNDS.get(cell.algorithm, 0)),
+        "options": {cell.algorithm: mine},
+    }
     policy = "strict" if cell.policy == REHEARSED else cell.policy
     if policy == "published":
         policy = str(_EXAMPLES / _PUBLISHED[cell.algorithm])
-    elif cell.algorithm == "fed_gcn" and policy == "pilot":
-        policy = str(_EXAMPLES / "rows_policy.yaml")  # its rows stand under no preset
+    elif cell.algorithm in _ROWS and policy == "pilot":
+        policy = str(_EXAMPLES / "rows_policy.yaml")
     return {
         **found,
         "algorithm": chosen,
-        "data": {**found["data"], "root": data},
+        "data": data_set,
         "evaluation": {**found.get("evaluation", {}), "references": []},
         "policy": policy,
         "resume": False,
