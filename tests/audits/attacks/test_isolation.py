@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from audits.attacks._methods import isolation
 from audits.attacks._methods.isolation import draw_prime, isolable
 
 PRIME = draw_prime(np.random.default_rng(5))
@@ -68,3 +69,23 @@ def test_a_client_in_no_sum_is_never_isolated_whoever_colludes() -> None:
     table = np.array([[1, 1, 1, 0], [1, 1, 0, 0]], dtype=bool)
     assert isolable(table, 0, PRIME).found.tolist() == [False, False, True, False]
     assert isolable(table, 3, PRIME).found.tolist() == [True, True, True, False]
+
+
+def test_messages_in_clear_of_many_leave_nothing_to_eliminate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """2,000 clients in clear, and a sum over three of them: no elimination sees a column."""
+    seen: list[tuple[int, ...]] = []
+    eliminated = isolation._eliminated
+
+    def watched(rows: Any, prime: int) -> Any:
+        seen.append(rows.shape)
+        return eliminated(rows, prime)
+
+    monkeypatch.setattr(isolation, "_eliminated", watched)
+    clear = np.vstack([np.eye(2000, dtype=bool), np.arange(2000) < 3])
+    assert isolable(clear, 0, PRIME).found.all()
+    sums = [[1, 1, 0, 0, 0], [1, 0, 0, 0, 0], [0, 0, 1, 1, 0], [0, 0, 0, 1, 1]]
+    hidden = np.array(sums, dtype=bool)
+    assert isolable(hidden, 0, PRIME).found.tolist() == [True, True, False, False, False]
+    assert [columns for _, columns in seen] == [0, 3]
