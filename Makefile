@@ -17,22 +17,27 @@ ENGINE := tests/nvflare/test_nvflare_run.py tests/nvflare/test_nvflare_sites.py 
           tests/nvflare/test_rehearsal.py tests/nvflare/test_roles_killed.py \
           tests/nvflare/test_two_runs.py
 LOG    := .pytest_cache/engine.log
+CHECKS := .pytest_cache/checks.log
 FOUND  := .pytest_cache/found.log
-define both
+
+# Tests of real processes wait now and then; types and rules take what is idle then.
+define all
 mkdir -p $(dir $(LOG)); ( code=0; for file in $(ENGINE); do $(BIN)/python -m pytest $(1) $$file; \
   case $$? in 0|5) ;; *) code=1;; esac; done; exit $$code ) > $(LOG) 2>&1 & engine=$$!; \
+nice -n 19 $(MAKE) --no-print-directory -k types rules > $(CHECKS) 2>&1 & checks=$$!; \
 $(BIN)/python -m pytest -n 2 --dist worksteal $(1) $(2) $(addprefix --ignore=,$(ENGINE)); code=$$?; \
-wait $$engine || code=1; cat $(LOG); rm -f $(LOG); exit $$code
+wait $$engine || code=1; cat $(LOG); wait $$checks || code=1; cat $(CHECKS); \
+rm -f $(LOG) $(CHECKS); exit $$code
 endef
 
 # One thread per process: several test workers share the cores, and training is deterministic.
 test test-long fuzz mutants: export OMP_NUM_THREADS := 1
 
 # Hundreds of processes import the same files: bytecode is kept, whatever the shell says.
-lint test test-long: export PYTHONDONTWRITEBYTECODE :=
+lint style test test-long: export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs lint types rules package test test-long fuzz mutants bench clean
+.PHONY: help setup demo docs lint style types rules found package test test-long fuzz mutants bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -68,29 +73,32 @@ docs: setup ## the documentation as a site, with strict links, in build/site
 	$(BIN)/python -m mkdocs build --strict --clean
 
 # mypy takes one core half a minute; the rest goes on beside it.
-lint: setup ## style, types, which floor may import what, and that all tests can be imported
+lint: style ## style, types, which floor may import what, and that all tests can be imported
+	@$(MAKE) --no-print-directory -j 2 types rules found
+
+style: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@$(MAKE) --no-print-directory -j 2 types rules
 
 types:
 	$(BIN)/mypy
 
-# Collecting keeps the bytecode of all tests: else each worker would rewrite every assertion.
 rules:
 	$(BIN)/lint-imports
 	$(BIN)/python -m scripts.house_rules
+
+found:
 	@mkdir -p $(dir $(FOUND)); \
 	$(BIN)/python -m pytest --collect-only -qq > $(FOUND) 2>&1 || { cat $(FOUND); exit 1; }
 
 package: setup ## build sdist and wheel, install the wheel into a fresh environment, use it
 	$(BIN)/python -m scripts.package
 
-test: lint ## lint, then every test but the long ones
-	@$(call both,-m "not long",)
+test: style ## style, then every test but the long ones, and the rest of lint beside them
+	@$(call all,-m "not long",)
 
-test-long: lint ## every test, with the full matrix, soaks and many more random examples
-	@$(call both,,--hypothesis-profile=long)
+test-long: style ## likewise every test, with the full matrix, soaks and many more random examples
+	@$(call all,,--hypothesis-profile=long)
 
 fuzz: setup ## hostile bytes to every native loader, fresh seeds; MINUTES=10
 	$(BIN)/python -m tests.laws.fuzzing --minutes $(MINUTES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from typing import Any
 
@@ -181,13 +182,19 @@ class Strict(BaseModel):
     @classmethod
     def _name_the_nearest_key(cls, values: Any) -> Any:
         if isinstance(values, dict):
-            known = [field.alias or name for name, field in cls.model_fields.items()]
+            known = _keys(cls)
             for key in values:
                 if key not in known:
                     inner = inner_keys(cls, str(key))
-                    hint = nearest(str(key), inner if len(inner) == 1 else known)
+                    hint = nearest(str(key), inner if len(inner) == 1 else [*known])
                     raise ValueError(f"unknown key {str(key)[:40]!r}: {hint}")
         return values
+
+
+@functools.cache  # a plan has a thousand such objects of twenty classes
+def _keys(model: type[BaseModel]) -> dict[str, None]:
+    """Return the keys of a class as a file spells them, in their order."""
+    return dict.fromkeys(field.alias or name for name, field in model.model_fields.items())
 
 
 def inner_keys(model: type[BaseModel], key: str) -> list[str]:

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 
 from secure_fgl import _floors
 from secure_fgl.run.workers import count
-from tests import kept, quicker
+from tests import kept, quicker, thinned
 
 gc.set_threshold(50_000, 20, 20)  # by default torch's million objects are walked all the time
 _floors.check()  # tests of a stranger's package would prove nothing about ours
@@ -53,8 +53,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    quick = config.stash.setdefault(thinned.QUICK, {})
     for item in items:
+        function = item.nodeid.partition("[")[0]
+        quick[function] = quick.get(function, False) or item.get_closest_marker("long") is None
         if "data_root" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.real_data)
     items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))

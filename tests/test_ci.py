@@ -72,15 +72,20 @@ def test_wheels_that_differ_are_told_apart(tmp_path: Path) -> None:
     assert package.same(tmp_path / "a", tmp_path / "a") == []
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_ci_runs_make_test_on_the_data_that_is_there(tmp_path: Path, there: bool) -> None:
+@pytest.mark.parametrize(
+    ("there", "fails"), [(True, "test"), (False, "package"), (True, "setup"), (False, "")]
+)
+def test_ci_runs_make_test_on_the_data_that_is_there(
+    tmp_path: Path, there: bool, fails: str
+) -> None:
+    """The package is built beside the tests; whichever fails, so does the whole."""
     data, tools, checkout = tmp_path / "shared" / "data", tmp_path / "tools", tmp_path / "checkout"
     (checkout / ".ci").mkdir(parents=True)
     shutil.copy(ROOT / ".ci" / "run", checkout / ".ci")
     tools.mkdir()
     make = tools / "make"
     said = 'echo "$*|$PWD|$SECURE_FGL_DATA|$CI_REQUIRE_REAL_DATA"'
-    make.write_text(f'#!/bin/sh\n{said}\n[ "$1" = package ] || exit 7\n')
+    make.write_text(f'#!/bin/sh\n{said}\n[ "$1" != "{fails}" ] || exit 7\n')
     make.chmod(0o755)
     if there:
         data.mkdir(parents=True)
@@ -92,8 +97,49 @@ def test_ci_runs_make_test_on_the_data_that_is_there(tmp_path: Path, there: bool
         CI_REQUIRE_REAL_DATA=None,
     )
     found = f"{data}|1" if there else "|"
-    assert result.stdout == f"package|{checkout}|{found}\ntest|{checkout}|{found}\n"
-    assert result.returncode == 7
+    first, *beside = result.stdout.splitlines()
+    targets = [] if fails == "setup" else ["package", "test"]
+    assert first == f"setup|{checkout}|{found}"
+    assert sorted(beside) == [f"{target}|{checkout}|{found}" for target in targets]
+    assert result.returncode == (7 if fails else 0)
+
+
+TOOL = """#!/bin/sh
+said="$(basename "$0") $*"
+echo "$said" >> called
+case "$said" in *"$FAILS"*) exit $CODE;; esac
+"""
+PARTS = (
+    *("ruff check", "ruff format", "mypy", "lint-imports", "scripts.house_rules"),
+    *("pytest -n 2", "long tests/nvflare/test_two_runs.py"),
+)
+
+
+@pytest.mark.parametrize(
+    ("fails", "code"), [("nothing", 1), *((part, 1) for part in PARTS), (PARTS[-1], 5)]
+)
+def test_make_test_does_all_of_its_parts_and_fails_with_each(
+    tmp_path: Path, fails: str, code: int
+) -> None:
+    """A file of which every test is `long` ends with 5: nothing was run, and nothing failed."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    tools = tmp_path / ".venv" / "bin"
+    tools.mkdir(parents=True)
+    for name in ("python", "ruff", "mypy", "lint-imports"):
+        (tools / name).write_text(TOOL, "utf-8")
+        (tools / name).chmod(0o755)
+    (tmp_path / ".venv" / ".installed").touch()
+    done = run("make", "test", cwd=tmp_path, FAILS=fails, CODE=str(code), MAKEFLAGS=None)
+    assert (done.returncode == 0) is (fails == "nothing" or code == 5), done.stdout + done.stderr
+    called = (tmp_path / "called").read_text("utf-8")
+    if fails.startswith("ruff"):
+        assert "pytest" not in called  # of what is found at once tests need not tell
+    elif fails != "lint-imports":  # the house rules come after it
+        assert [part for part in PARTS if part not in called] == []
+    planned = run("make", "-n", "test", cwd=tmp_path, MAKEFLAGS=None)
+    assert "pytest -n 2" in planned.stdout
+    assert (tmp_path / "called").read_text("utf-8") == called  # and runs none of it
 
 
 XDIST = ("-n", "1")

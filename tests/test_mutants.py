@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
 
 from scripts.mutants.__main__ import ROOT, verdict
 from scripts.mutants.listed import BadList, Fault, plant, read_faults, read_tests, sources
+from tests.thinned import QUICK
 
 FAULTS = read_faults()
 TEXTS = sources(ROOT)
@@ -47,6 +49,65 @@ def test_every_fault_names_tests_that_are_there():
         for test in named:
             path, _, name = test.partition("::")
             assert re.search(rf"^def {name}\(", (ROOT / path).read_text("utf-8"), re.MULTILINE)
+
+
+def long_in(source: str) -> set[str]:
+    """Return the test functions of a file that are `long` as a whole, by what stands above them."""
+    tree = ast.parse(source)
+    of_the_file = any(
+        isinstance(line, ast.Assign) and "pytestmark" in ast.unparse(line) and is_long(line.value)
+        for line in tree.body
+    )
+    return {
+        found.name
+        for found in tree.body
+        if isinstance(found, ast.FunctionDef)
+        and (of_the_file or any(map(is_long, found.decorator_list)))
+    }
+
+
+def is_long(mark: ast.expr) -> bool:
+    return bool(re.fullmatch(r"[\[(]?(pytest\.mark\.long|LONG)[\]),]*", ast.unparse(mark)))
+
+
+def never_quick(tests: Iterable[str], quick: Mapping[str, bool]) -> list[str]:
+    """Return the tests of which `make test` runs no case, of those that were collected."""
+    return sorted(test for test in tests if not quick.get(test, True))
+
+
+def test_every_fault_is_found_by_tests_of_which_make_test_runs_cases(
+    request: pytest.FixtureRequest,
+) -> None:
+    """What stands above a function is read from its file, what a case is marked with is collected.
+
+    A run of all tests collects all of them but those that have processes of their own.
+    """
+    finders = {test.partition("[")[0] for named in read_tests().values() for test in named}
+    quick = request.config.stash[QUICK]
+    assert never_quick(finders, quick) == []
+    by_file: dict[str, set[str]] = {}
+    for test in finders:
+        path, _, name = test.partition("::")
+        by_file.setdefault(path, set()).add(name)
+    for path, names in by_file.items():
+        assert not names & long_in((ROOT / path).read_text("utf-8")), path
+    if request.config.args == request.config.getini("testpaths"):
+        apart = (ROOT / "Makefile").read_text("utf-8").partition("ENGINE :=")[2].partition("LOG")[0]
+        assert {test.partition("::")[0] for test in finders - {*quick}} <= {*apart.split()}
+
+
+def test_the_control_is_a_finder_that_make_test_leaves_out() -> None:
+    quick = {"tests/a.py::test_b": False, "tests/a.py::test_c": True}
+    assert never_quick([*quick, "tests/z.py::test_of_another_run"], quick) == ["tests/a.py::test_b"]
+    marked = "@pytest.mark.long\ndef test_b(): ...\ndef test_c(): ...\n"
+    assert long_in(marked) == {"test_b"}
+    assert long_in(f"pytestmark = pytest.mark.long\n{marked}") == {"test_b", "test_c"}
+    assert (
+        long_in(
+            "LONG = pytest.mark.long\n@pytest.mark.parametrize('x', [LONG])\ndef test_d(): ...\n"
+        )
+        == set()
+    )
 
 
 def fault(find: str) -> Fault:

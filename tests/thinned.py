@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+QUICK = pytest.StashKey[dict[str, bool]]()
+"""By test function (``file::name``), of all that was collected: whether any case is not `long`."""
+
 
 def thinned(cases: Sequence[Any], every: int = 2) -> list[Any]:
     """Return the cases of a test, all but each `every`-th of them `long`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 _STEP = 1000
@@ -42,17 +43,21 @@ NAMES = {
 """Payload id -> what it is, as part of a sentence."""
 
 
+_UNPLAIN = re.compile(r"[^\n\t -~]")
+"""What is not one of ASCII's letters and marks; reports have little of it and much text."""
+
+
 def visible(text: str) -> str:
     """Return a text without characters that change how the rest is shown: strangers wrote parts.
 
     Controls and marks of direction or joining (Unicode's C categories) become U+FFFD; line ends,
     tabs and spaces of any width stay.
     """
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c in "\n\t" or unicodedata.category(c)[0] != "C" else "\ufffd" for c in text
-    )
+    return _UNPLAIN.sub(_seen, text)
+
+
+def _seen(found: re.Match[str]) -> str:
+    return "\ufffd" if unicodedata.category(found[0])[0] == "C" else found[0]
 
 
 def size(count: int) -> str:

@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 import subprocess
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,15 @@ def test_no_name_turns_what_stands_beside_it(report):
         said = found[name].decode()
         assert not set("\u202e\u2066\u200b\x1b") & set(said), name
     assert "north" in found["report.html"].decode() and "\ufffd" in found["report.html"].decode()
+
+
+def test_each_character_that_is_seen_stays_and_no_other():
+    """Of planes and edges of Unicode in which both lie beside each other."""
+    blocks = (range(0x3100), range(0xD7F0, 0xE010), range(0xFE00, 0x10000), range(0xE0000, 0xE0080))
+    every = "".join(chr(code) for block in blocks for code in block)
+    for character, shown in zip(every, words.visible(every), strict=True):
+        hidden = unicodedata.category(character)[0] == "C" and character not in "\n\t"
+        assert shown == ("\ufffd" if hidden else character), hex(ord(character))
 
 
 def test_hostile_names_are_text_everywhere(hostile):

@@ -56,10 +56,34 @@ ALIKE = ("apfl", "fcf", "fed_gate", "fed_prox", "gcfl", "gcfl_plus", "graph_fl_d
 code; those that may be cut into clusters are too few here."""
 
 
+WHOLE = ("fed_avg", "fed_pub")
+"""Between them they upload in every way that any algorithm does, under every policy."""
+
+
+def policies_of(name: str) -> tuple[str, ...]:
+    """Return the policies under which `make test` records an algorithm; `make test-long` all.
+
+    `WHOLE` under every policy; those of `ALIKE` under one; others under encryption, in clear and
+    under masks or CKKS, in turn: that one gives what another gives, `WHOLE` show.
+    """
+    if name in WHOLE:
+        return POLICIES
+    if name in ALIKE:
+        return ("he",)
+    place = [other for other in algorithm_names() if other not in ALIKE].index(name)
+    return ("he", ("masks", "ckks")[place % 2], "unsafe_plaintext")
+
+
 def quick(cells: Sequence[tuple[str, str]]) -> list[Any]:
-    """Return cells of algorithm and policy, those of `ALIKE` `long` but under one policy."""
+    """Return cells of algorithm and policy, `long` but for `policies_of` each, and mixtures."""
     return [
-        pytest.param(name, policy, marks=LONG if name in ALIKE and policy != "he" else ())
+        pytest.param(
+            name,
+            policy,
+            marks=()
+            if policy in policies_of(name) or (policy not in POLICIES and name not in ALIKE)
+            else LONG,
+        )
         for name, policy in cells
     ]
 
@@ -69,13 +93,33 @@ def unlike(names: Sequence[str], alike: Sequence[str] = ALIKE) -> list[Any]:
     return [pytest.param(n, marks=pytest.mark.long if n in alike else ()) for n in names]
 
 
+def grouped(names: Sequence[str]) -> list[Any]:
+    """Return every name with the policies of `make test`, and `long` with all where these differ.
+
+    Those of `ALIKE` are `long` as a whole.
+    """
+    cells = []
+    for name in names:
+        few = () if name in ALIKE else policies_of(name)
+        if few:
+            cells.append(pytest.param(name, few, id=name))
+        if few != POLICIES:
+            cells.append(pytest.param(name, POLICIES, id=f"{name}-all", marks=LONG))
+    return cells
+
+
 def spread(names: Sequence[str], policies: Sequence[str], alike: Sequence[str] = ()) -> list[Any]:
     """Return every name with each policy, all but one of them `long`, in turn; all of `alike` are.
 
-    So `make test` sees each other name and each policy, and `make test-long` each pair.
+    So `make test` sees each other name and each policy, and `make test-long` each pair. Where it is
+    masks' turn and not one of `policies_of` the name, it is CKKS's, and the other way round.
     """
     shown = [name for name in names if name not in alike]
     turns = {name: policies[place % len(policies)] for place, name in enumerate(shown)}
+    for name, turn in turns.items():
+        instead = {"masks": "ckks", "ckks": "masks"}.get(turn)
+        if instead in policies and turn not in policies_of(name) and instead in policies_of(name):
+            turns[name] = str(instead)
     return [
         pytest.param(name, policy, marks=() if turns.get(name) == policy else LONG)
         for name in names

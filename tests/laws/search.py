@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Iterable
 from typing import Any
@@ -47,6 +48,7 @@ def _long(payload: bytes) -> int:
     return min(LONG, max(1, len(payload) // WINDOW))
 
 
+@functools.lru_cache(maxsize=4096)  # the same payloads are looked for in several captures
 def telling(payload: bytes) -> NDArray[np.uint64]:
     """Return the keys of the payload's places that are distinctive enough to be looked for."""
     told = []
@@ -55,7 +57,9 @@ def telling(payload: bytes) -> NDArray[np.uint64]:
         rows = np.sort(windows.view(np.uint8).reshape(-1, WINDOW), axis=1)
         distinct = (np.diff(rows.astype(int), axis=1) != 0).sum(axis=1) + 1 >= DISTINCT
         told.append(keys[enough & distinct])
-    return np.unique(np.concatenate(told))
+    keys = np.unique(np.concatenate(told))
+    keys.setflags(write=False)
+    return keys
 
 
 def found(payloads: list[bytes], captured: bytes) -> int:

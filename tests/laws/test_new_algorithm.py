@@ -19,7 +19,7 @@ from tests.laws import test_equality as equality
 from tests.laws import test_evidence as evidence
 from tests.laws import test_wiretap as wiretap
 from tests.laws.conftest import Recorded
-from tests.laws.runs import config
+from tests.laws.runs import POLICIES, config
 
 NEW = "zz_new"
 SOURCE = Path(str(fed_avg.__file__)).read_text("utf-8")
@@ -65,7 +65,7 @@ def test_a_copy_under_a_new_name_is_judged_by_every_law(
     refused.mkdir()
     admission.test_refused_before_data_folder_or_ledger_exist(NEW, admission.NO_SUM, refused)
     wiretap.test_a_wiretap_sees_no_clear_payload(NEW, "he", recorded)
-    equality.test_every_policy_gives_the_same_model_and_metrics(NEW, recorded)
+    equality.test_every_policy_gives_the_same_model_and_metrics(NEW, POLICIES, recorded)
     same = {recorded(name, "he").result["model_sha256"] for name in (NEW, "fed_avg")}
     assert len(same) == 1
 

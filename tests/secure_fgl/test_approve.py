@@ -24,7 +24,7 @@ from secure_fgl.store.finished_run import Run
 from secure_fgl.store.run_folder import RunFolder
 from tests.secure_fgl.cli_tools import invoke
 
-SETTINGS = ("algorithm.rounds=2",)
+SETTINGS = ("algorithm.rounds=2", "model.hidden=8", "evaluation.references=[]")
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "banks.yaml"
 DAY = "2026-01-01T00:00:00Z"
 

@@ -23,13 +23,24 @@ def dropped(place: Path, toys: Mapping[str, str]) -> Path:
     for name in filter(None, git(ROOT, "ls-files", "-z").split("\0")):
         if (ROOT / name).is_file() and not name.startswith(("docs/", "tests/vectors/")):
             (place / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, place / name)
+            # With its time, which bytecode goes by: else each copy would compile all of it anew.
+            shutil.copy2(ROOT / name, place / name)
+            for compiled in bytecode(ROOT / name):
+                (place / name).parent.joinpath("__pycache__").mkdir(exist_ok=True)
+                shutil.copyfile(compiled, place / compiled.relative_to(ROOT))
     git(place, "init", "-q")
     git(place, "add", "-A")
     for name, path in toys.items():
         copy = shutil.copytree if (TOYS / name).is_dir() else shutil.copyfile
         copy(TOYS / name, place / path)
     return place
+
+
+def bytecode(file: Path) -> list[Path]:
+    """Return what Python and pytest kept of a module; they check that it is of this file."""
+    if file.suffix != ".py":
+        return []
+    return list(file.parent.glob(f"__pycache__/{file.stem}.*.pyc"))
 
 
 def new_paths(place: Path) -> list[str]:
