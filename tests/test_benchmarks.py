@@ -258,6 +258,7 @@ def test_bare_does_the_work_it_is_the_measure_of() -> None:
 
 
 SMALL = {
+    "bench_engine_memory.py": "--sites 2 --size 1000 --repeats 10 --format json",
     "bench_envelope.py": "--parameters 70 --clients 5 --entries 20 --repeats 1 --format json",
     "bench_exchange.py": "--sites 2 --sizes 1000 --repeats 1 --rest 0.5 --format json",
     "bench_he.py": "--parameters 70 --repeats 1 --ledgers memory --format json",
@@ -276,7 +277,10 @@ def keys(found: Any) -> set[str]:
     return set(found if isinstance(found, dict) else ()).union(*map(keys, inner))
 
 
-SLOW = {f"bench_{part}.py" for part in ("exchange", "he", "models", "pub", "resume", "start")}
+SLOW = {
+    f"bench_{part}.py"
+    for part in ("engine_memory", "exchange", "he", "models", "pub", "resume", "start")
+}
 SCRIPTS = sorted(f.name for f in (ROOT / "benchmarks").glob("bench_*.py"))
 
 
