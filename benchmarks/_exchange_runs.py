@@ -20,15 +20,19 @@ LEDGER = "ledger/aggregator.jsonl"
 _TIMED = """
 import sys, time
 from secure_fgl.cli import main
+from secure_fgl.run.workers.pool import Workers
 from secure_fgl.transports.memory import MemoryTransport
-plain, place = MemoryTransport.exchange, sys.argv.pop(1)
-def exchange(self, deliveries):
-    start = time.monotonic()
-    found = plain(self, deliveries)
-    with open(place, "a", encoding="utf-8") as file:
-        file.write(f"{time.monotonic() - start:.4f}\\n")
-    return found
-MemoryTransport.exchange = exchange
+place = sys.argv.pop(1)
+def timed(plain):
+    def exchange(self, deliveries):
+        start = time.monotonic()
+        found = plain(self, deliveries)
+        with open(place, "a", encoding="utf-8") as file:
+            file.write(f"{time.monotonic() - start:.4f}\\n")
+        return found
+    return exchange
+for kind in (MemoryTransport, Workers):
+    kind.exchange = timed(kind.exchange)
 main()
 """
 """A run in memory that notes how long its exchanges took, as the aggregator's process does."""
