@@ -8,20 +8,60 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks._wire import Wire
+from protocols.evidence.ledger import read_lines
 
 ROOT = Path(__file__).resolve().parent.parent
+LEDGER = "ledger/aggregator.jsonl"
+_TIMED = """
+import sys, time
+from secure_fgl.cli import main
+from secure_fgl.run.workers.pool import Workers
+from secure_fgl.transports.memory import MemoryTransport
+place = sys.argv.pop(1)
+def timed(plain):
+    def exchange(self, deliveries):
+        start = time.monotonic()
+        found = plain(self, deliveries)
+        with open(place, "a", encoding="utf-8") as file:
+            file.write(f"{time.monotonic() - start:.4f}\\n")
+        return found
+    return exchange
+for kind in (MemoryTransport, Workers):
+    kind.exchange = timed(kind.exchange)
+main()
+"""
+"""A run in memory that notes how long its exchanges took, as the aggregator's process does."""
+
+
+def there(entries: Iterable[tuple[Mapping[str, Any], Any]]) -> int:
+    """Return after how many exchanges every party had been heard of, by the aggregator's ledger."""
+    count, asks, asked, heard, ends = 0, False, set[str](), set[str](), dict[str, int]()
+    for entry, _ in entries:
+        if entry["kind"] == "release":
+            count += not asks
+            asks = True
+            asked.add(entry["recipient"])
+        elif entry["kind"] == "receipt":
+            asks = False
+            if entry["sender"] not in heard:
+                heard.add(entry["sender"])
+                ends[entry["sender"]] = count
+    if asked != heard or not heard:
+        raise ArithmeticError("A party was asked and never heard of.")
+    return max(ends.values())
 
 
 def measured_runs(data: str, rounds: int, repeats: int, policies: Sequence[str]) -> dict[str, Any]:
     """Return seconds of runs on both transports, which take turns, and bytes on the wire.
 
-    A run over NVFlare counts from the end of its first exchange: in that, the engine starts the
-    job's processes. Exchanges are those of the aggregator's own process.
+    Either run counts from the end of the exchange in which the last party was heard of first: until
+    then the engine starts the job's processes, and clients load their data. Exchanges are those of
+    the aggregator's own process.
 
     Args:
         data: folder of data sets.
@@ -32,20 +72,27 @@ def measured_runs(data: str, rounds: int, repeats: int, policies: Sequence[str])
     found: dict[str, Any] = {"rounds": rounds, "repeats": repeats}
     for policy in policies:
         extra, ratio, walls, same = [], [], dict[str, list[float]](memory=[], nvflare=[]), set()
+        begins: list[float] = []
         for _ in range(repeats):
             with tempfile.TemporaryDirectory() as folder:
-                memory, *_ = _run(Path(folder) / "memory", policy, "memory", data, rounds)
+                memory, theirs, _ = _run(Path(folder) / "memory", policy, "memory", data, rounds)
                 told, seconds, wire = _run(Path(folder) / "nvf", policy, "nvflare", data, rounds)
-            wall = told["wall_s"] - seconds[0]
-            walls["memory"].append(memory["wall_s"])
+                begun = there(read_lines((Path(folder) / "memory" / LEDGER).read_bytes()))
+            if len(theirs) != len(seconds):
+                raise ArithmeticError("The two transports had other exchanges.")
+            first = sum(seconds[:begun])
+            wall, here = told["wall_s"] - first, memory["wall_s"] - sum(theirs[:begun])
+            walls["memory"].append(here)
             walls["nvflare"].append(wall)
-            extra.append((wall - memory["wall_s"]) / (len(seconds) - 1))
+            begins.append(first)
+            extra.append((wall - here) / (len(seconds) - begun))
             ratio.append(wire / (told["bytes_up"] + told["bytes_down"]))
             same.add(told["model_sha256"] == memory["model_sha256"])
         found |= {
             f"{policy}_memory_s": statistics.median(walls["memory"]),
             f"{policy}_nvflare_s": statistics.median(walls["nvflare"]),
-            f"{policy}_exchanges": len(seconds),
+            f"{policy}_until_all_are_there_s": statistics.median(begins),
+            f"{policy}_exchanges": len(seconds) - begun,
             f"{policy}_more_an_exchange_s": statistics.median(extra),
             f"{policy}_wire_over_ledgers": statistics.median(ratio),
             f"{policy}_same_model": same == {True},
@@ -62,7 +109,9 @@ def _run(
     }  # fmt: skip
     words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     config = str(ROOT / "examples" / "cora.yaml")
-    command = [sys.executable, "-m", "secure_fgl", "run", config, *words, "--out", str(out)]
+    timed = ["-c", _TIMED, f"{out}.exchanges"]
+    program = timed if transport == "memory" else ["-m", "secure_fgl"]
+    command = [sys.executable, *program, "run", config, *words, "--out", str(out)]
     with Path(f"{out}.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)  # noqa: S603 - our own module
         wire: Wire | None = None
@@ -88,5 +137,6 @@ def _server(out: Path) -> Wire | None:
 
 
 def _exchanges(out: Path) -> list[float]:
-    files = Path(f"{out}.parties").glob("parties/aggregator/runs/*/run/exchanges.txt")
+    files = [*Path(f"{out}.parties").glob("parties/aggregator/runs/*/run/exchanges.txt")]
+    files += [file for file in [Path(f"{out}.exchanges")] if file.is_file()]
     return [float(line) for file in files for line in file.read_text("utf-8").split()]

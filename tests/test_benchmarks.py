@@ -258,6 +258,7 @@ def test_bare_does_the_work_it_is_the_measure_of() -> None:
 
 
 SMALL = {
+    "bench_engine_memory.py": "--sites 2 --size 1000 --repeats 10 --format json",
     "bench_envelope.py": "--parameters 70 --clients 5 --entries 20 --repeats 1 --format json",
     "bench_exchange.py": "--sites 2 --sizes 1000 --repeats 1 --rest 0.5 --format json",
     "bench_he.py": "--parameters 70 --repeats 1 --ledgers memory --format json",
@@ -276,7 +277,10 @@ def keys(found: Any) -> set[str]:
     return set(found if isinstance(found, dict) else ()).union(*map(keys, inner))
 
 
-SLOW = {f"bench_{part}.py" for part in ("exchange", "he", "models", "pub", "resume", "start")}
+SLOW = {
+    f"bench_{part}.py"
+    for part in ("engine_memory", "exchange", "he", "models", "pub", "resume", "start")
+}
 SCRIPTS = sorted(f.name for f in (ROOT / "benchmarks").glob("bench_*.py"))
 
 
@@ -382,3 +386,19 @@ def test_tables_of_the_authors_size_differ_in_what_their_names_say() -> None:
     } and base.keys() == plain.keys()
     assert {k for k in base if base[k] != long["cora fed_ego 512"][k]} == {"algorithm.rounds"}
     assert (base["model.hidden"], base["model.lr"], base["algorithm.rounds"]) == (512, 3e-4, 200)
+
+
+def test_a_run_counts_from_when_every_party_was_heard_of() -> None:
+    """Under `he` the authority alone is asked first, and clients load data in the second."""
+    from benchmarks._exchange_runs import there
+
+    def asked(*names: str) -> list[tuple[dict[str, str], None]]:
+        asks = [({"kind": "release", "recipient": name}, None) for name in names]
+        return asks + [({"kind": "receipt", "sender": name}, None) for name in names]
+
+    clients, plan = ("a", "b"), [({"kind": "plan"}, None)]
+    rounds = [*asked(*clients), ({"kind": "heads"}, None), *asked("authority")] * 3
+    assert there([*plan, *asked("authority"), *asked(*clients), *rounds]) == 2
+    assert there([*plan, *asked(*clients), *asked(*clients)]) == 1  # the control
+    with pytest.raises(ArithmeticError, match="never heard of"):
+        there([*plan, *asked(*clients), ({"kind": "release", "recipient": "c"}, None)])

@@ -244,6 +244,20 @@ def test_the_party_s_unit_has_no_network_and_a_user_of_its_own() -> None:
         assert f"\n{name}" in users
 
 
+def test_engines_are_told_of_their_heaps_wherever_they_are_started() -> None:
+    """As `kits.Processes` starts them: what is freed goes back to the machine."""
+    from secure_fgl.transports.nvflare.engine.memory import MEMORY
+
+    started = {
+        name: dict(line.partition("=")[::2] for line in settings(name)["Environment"])
+        for name in UNITS
+    }
+    started["container"] = composed("site.yaml")["services"]["engine"]["environment"]
+    for name, told in started.items():
+        engine = name not in (PARTY, SWEEP)
+        assert {n: told[n] for n in MEMORY if n in told} == (MEMORY if engine else {}), name
+
+
 def test_commands_of_units_are_ours(tmp_path: Path) -> None:
     for name in UNITS:
         (line,) = settings(name)["ExecStart"]

@@ -2,8 +2,9 @@
 
 ``provision`` makes what each organisation would get from the project's administrator. ``harden``
 then narrows it: only our two classes may be named by a job, no job brings code, nobody lists or
-reads a site's files from afar, no log of a site is streamed away, and all state stays below the
-kit. Between organisations each site's operator runs `harden` on its own kit.
+reads a site's files from afar, no log of a site is streamed away, all state stays below the kit,
+and messages go in pieces that keep memory flat. Between organisations each site's operator runs
+`harden` on its own kit.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 from secure_fgl.errors import UsageError
 from secure_fgl.transports.nvflare.ending import end, held_back, kill
+from secure_fgl.transports.nvflare.engine.memory import COMMUNICATION, COMMUNICATION_FILE, MEMORY
 from secure_fgl.transports.nvflare.site.channel import SOCKET, SOCKET_VARIABLE
 
 PROJECT = "secure_fgl"
@@ -88,8 +90,11 @@ def provision(folder: str | Path, sites: Sequence[str], *, port: int) -> Kits:
 def harden(kit: Path) -> None:
     """Narrow one provisioned kit of a server or site; see the head of this file.
 
+    How it sends stays where its operator wrote that down (`COMMUNICATION`).
+
     Raises:
-        UsageError: it is not a kit as NVFlare 2.9 makes them.
+        UsageError: it is not a kit as NVFlare 2.9 makes them, or what stands there on how it sends
+            cannot be read.
     """
     local = kit / "local"
     try:
@@ -105,8 +110,30 @@ def harden(kit: Path) -> None:
     roles = ("project_admin", "org_admin", "lead")
     rights = {role: dict(RIGHTS) for role in roles}
     authorization = {"format_version": "1.0", "permissions": {**rights, "member": {"view": "any"}}}
-    for name, document in (("resources", resources), ("authorization", authorization)):
-        (local / f"{name}.json").write_text(json.dumps(document, indent=2), "utf-8")
+    documents = {
+        "resources.json": resources,
+        "authorization.json": authorization,
+        COMMUNICATION_FILE: _sending(local / COMMUNICATION_FILE),
+    }
+    for name, document in documents.items():
+        (local / name).write_text(json.dumps(document, indent=2), "utf-8")
+
+
+def _sending(file: Path) -> dict[str, Any]:
+    """Return how a kit is to send: what its operator wrote there, and ours for the rest."""
+    try:
+        own = json.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        own = {}
+    except (OSError, ValueError):
+        own = None
+    if not isinstance(own, dict):
+        raise UsageError(
+            f"{file} cannot be read, or is not as NVFlare wants it.",
+            why="somebody wrote down there how this kit sends, and a mistake is in it",
+            fix="mend it, or take it away, then harden the kit again",
+        )
+    return {**COMMUNICATION, **own}
 
 
 def _keep_below(kit: Path, resources: dict[str, Any]) -> None:
@@ -195,6 +222,7 @@ class Processes:
         command = [sys.executable, "-m", module, "-m", str(kit), "-s", f"fed_{kind}.json"]
         settings = ["secure_train=true", *uid, "org=secure_fgl", "config_folder=config"]
         environment = {
+            **MEMORY,
             "OMP_NUM_THREADS": "1",
             SOCKET_VARIABLE: str(self.parties[site].absolute() / SOCKET),
             "SECURE_FGL_DATA": "",
