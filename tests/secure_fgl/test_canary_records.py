@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,7 +22,9 @@ from algorithms.tasks.inputs.nodes import NodeData
 from algorithms.tasks.inputs.ratings import RatingsData
 from algorithms.tasks.node import NodeTask
 from algorithms.tasks.site import Site
-from protocols.evidence.canaries import coins, content_key
+from audits.checks.parties.canaries import secrets_of
+from protocols.errors import EvidenceError
+from protocols.evidence.canaries import coins, commitment, content_key
 from protocols.roles.client import ClientSession
 from secure_fgl.attack_inputs.again import canaries as again
 from secure_fgl.attack_inputs.again import generators
@@ -228,3 +231,55 @@ def test_answers_to_generators_are_computed_again_with_canaries() -> None:
     left, bare = (aid.answer(Site(d, seed=1), turn).slope for d in (trained, nodes()))
     assert np.allclose(np.sort(first.raw.ravel()), np.sort(left[-25:]))  # of the last layer
     assert not np.allclose(left, bare)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_no_two_columns_of_a_canary_are_known_to_be_of_one_record(sparse: bool) -> None:
+    """The key is opened in the end: it must not say from which record each value came."""
+    data, there = nodes(sparse=sparse), nodes()
+    other, moved = replace(data), there.x.clone()  # type: ignore[union-attr]
+    rows = np.flatnonzero(there.train.numpy())
+    for column in range(5):  # the same values in every column, in other records
+        moved[rows, column] = moved[np.roll(rows, column), column]
+    assert not torch.equal(moved, there.x)  # type: ignore[arg-type]
+    other = replace(data, x=Sparse.of(sp.csr_array(moved.numpy())) if sparse else moved)
+    one, same = (made_up(d, SPECS["node"], KEY, RECORDS).x for d in (data, other))
+    assert np.array_equal(one, same) and len(np.unique(one)) > 5
+
+
+def test_two_clients_with_one_secret_are_both_named() -> None:
+    def case(**secrets: bytes) -> Any:
+        told = {name: commitment(secret, "run", name) for name, secret in secrets.items()}
+        return SimpleNamespace(
+            roster_file=SimpleNamespace(run="run"),
+            roster=SimpleNamespace(names=lambda role: tuple(secrets)),
+            policy=SimpleNamespace(canaries=object()),
+            ledger_index=SimpleNamespace(
+                entries={
+                    name: [
+                        {"kind": "plan", "canaries": told[name]},
+                        {"kind": "close", "canaries": secret.hex()},
+                    ]
+                    for name, secret in secrets.items()
+                }
+            ),
+        )
+
+    first, second = (hashlib.sha256(text).digest() for text in (b"1", b"2"))
+    assert secrets_of(case(a=first, b=second)) == {"a": first, "b": second}  # the control
+    with pytest.raises(EvidenceError, match="a and c have one secret"):
+        secrets_of(case(a=first, b=second, c=first))
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_at_a_site_whose_messages_were_lost_canaries_prove_nothing(missing: int) -> None:
+    """Its ledger says that something was lost; what counted stands in the aggregator's alone."""
+    entries = [{"kind": "plan"}, {"kind": "heads", "missing": missing}]
+    case: Any = SimpleNamespace(
+        view=SimpleNamespace(side="a"), ledger_index=SimpleNamespace(entries={"a": entries})
+    )
+    if missing:
+        with pytest.raises(UsageError, match="was lost"):
+            again._arrived(case, ("train",))
+    else:
+        assert again._arrived(case, ("train",)) == {"a"}

@@ -18,6 +18,7 @@ from audits.attacks import Canaries, Exposure, Material, Released, Samples, Trut
 from audits.attacks._models import canary_scores
 from audits.attacks._shared.samples import NotApplicable
 from audits.attacks.canaries import ATTACK, PROVED
+from audits.elsewhere.sites import figures_of
 from audits.evidence.steps import Case
 from protocols.privacy.training import TrainingPlan
 from tests.audits.attacks.planted import judged
@@ -318,3 +319,20 @@ def test_messages_of_a_part_of_a_model_are_not_tested() -> None:
 
 def test_its_rules_hold_a_claim() -> None:
     assert PROVED in ATTACK.rules and PROVED.claims and PROVED.metric.startswith("epsilon")
+
+
+def test_claims_of_canaries_go_with_their_own_attack_alone(clear: Case) -> None:
+    """What a site hands on is what the policy lets it, claims too."""
+    (of_canaries,) = ATTACK.run(
+        World().material(claiming()), np.random.default_rng(3), "quick"
+    ).claims
+    of_noise = of_canaries.model_copy(update={"text": "noise: epsilon 1; as a function"})
+    found = attack(World().material(clear), ["A11"])
+    found = found.model_copy(update={"claims": (of_canaries, of_noise)})
+    for share, told in (
+        (("A11",), (of_canaries,)),
+        (("A10",), (of_noise,)),
+        (("A10", "A11"), (of_canaries, of_noise)),
+        (("A05",), ()),
+    ):
+        assert figures_of(found, "client-00", share).attacks.claims == told
