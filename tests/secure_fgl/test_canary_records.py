@@ -190,7 +190,9 @@ def test_a_run_and_its_audit_ask_the_policy_whether_records_are_hidden(
         site, spec = Site(graphs(), seed=0), SPECS["graph"]
         wanted = planted(site.data, spec, KEY, FLIPS, hidden=training is not None)
         audited = again.training_sites(
-            cast(Any, SimpleNamespace(policy=policy)), {"client-1": site}, spec
+            cast(Any, SimpleNamespace(policy=policy, view=SimpleNamespace(side=""))),
+            {"client-1": site},
+            spec,
         )
         assert torch.equal(audited["client-1"].data.x, wanted.x)
         with planting({"client-1": session}, {"client-1": site}, spec):
