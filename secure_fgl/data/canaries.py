@@ -189,9 +189,11 @@ def check_room(
     Raises:
         UsageError: a client's data cannot hold them; it is named.
     """
-    canaries, hidden = policy.canaries, policy.training is not None
-    for name, site in zip(clients, sites, strict=True) if canaries is not None else ():
+    if (canaries := policy.canaries) is None:
+        return
+    for name, site in zip(clients, sites, strict=True):
         try:
+            hidden = policy.training is not None
             made_up(site.data, spec, bytes(32), canaries.records, hidden=hidden)
         except UsageError as error:
             raise UsageError(f"{error.what} ({name})", why=error.why, fix=error.fix) from error
