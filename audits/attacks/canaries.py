@@ -101,8 +101,7 @@ class CanaryTest:
         one = _Asked(material, given, sorted(given.coins), rng)
         if len(given.coins) < one.fewest:
             return Findings((NotApplicable(noted(given, _FEW), arises=True),))
-        rows = list(one.of_messages()) + list(one.of_models())
-        return Findings(tuple(rows), tuple(one.claims))
+        return Findings((*one.of_messages(), *one.of_models()), tuple(one.claims))
 
 
 class _Asked:
@@ -181,7 +180,8 @@ class _Asked:
             why = self._material.unreleased or (released.unshared if released else "")
             yield NotApplicable(why or "no model could be looked at", _MODEL, arises=out)
             return
-        if self._material.late():
+        late = self._material.late()
+        if late:
             yield NotApplicable(_LATE, _MODEL, arises=True)
             return
         names = (*self._clients, *self._given.controls)
