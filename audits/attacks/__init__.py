@@ -92,7 +92,7 @@ __all__ = [
 
 _LOOKED = ("PASS", "FAIL", "INCONCLUSIVE", "INVALID")
 _UNASKED = "it was not asked for"
-AT_ONE_SITE = {"A04", "A05", "A10", "A12"}
+AT_ONE_SITE = {"A04", "A05", "A10", "A11", "A12"}
 """Attacks that one site can make of its own side: the others compare what clients say, or need the
 ledgers of all parties."""
 _SIDES = (

@@ -22,7 +22,11 @@ vector with none, it is two steps, so (2 ε, (1 + e^ε) δ) is what is held agai
 **Controls.** Prior: guessing; coins are known to nobody. Raw: the unprotected update of the client,
 or the model that it makes alone. Null: up to three other clients' updates or models, in which none
 of its canaries is; exchangeable by construction, so the null is exact, and only one above chance is
-looked for. Coins that do not match what was committed to, or can be guessed, make all INVALID.
+looked for. Coins that are not those committed to, or can be guessed, are broken evidence: nothing
+of that run is attacked (`audits.checks.parties.canaries`).
+
+**Who is left out.** A client that never opened its coins is named. Of a model that was handed out
+only clients of which an update counted are asked about: nobody else's canaries are in it.
 
 **What it cannot show.** Canaries are not the client's records, and are easier to find than most.
 A bound below the claim proves nothing. A secret that somebody knew otherwise leaves no trace.
@@ -40,7 +44,7 @@ import numpy as np
 
 from audits.attacks._methods.lower_bound import Bound, claim
 from audits.attacks._methods.statistics import auc
-from audits.attacks._models.canaries import Canaries
+from audits.attacks._models.canaries import TRIED, Canaries, noted
 from audits.attacks._models.canary_scores import Loss, Score, Span, Target, Trial, targets
 from audits.attacks._models.one_run import bound_of
 from audits.attacks._shared.material import Array, Exposure, Material
@@ -70,10 +74,7 @@ _NONE = "no canaries were put in: the policy has none (canaries: {records: 100})
 _LATE = "the time budget was used up before models were trained for comparison"
 _FEW = "two clients with canaries on either side are needed, as controls"
 _NOTHING: Mapping[str, Array] = {}
-_KNOWN = (
-    "INVALID whatever the messages say, as the coins prove nothing: {}. Null is set to what who "
-    "knows them reaches"
-)
+_ALONE = "its canaries are in no model that was handed out, as none of its updates counted"
 
 
 @dataclass(frozen=True)
@@ -97,11 +98,10 @@ class CanaryTest:
             asked = case.policy.canaries is not None
             why = material.uncoined or "the canaries of this run cannot be made again here"
             return Findings((NotApplicable(why if asked else _NONE, arises=asked),))
-        if len(given.coins) < 2:
-            return Findings((NotApplicable(_FEW, arises=True),))
         one = _Asked(material, given, sorted(given.coins), rng)
-        rows = list(one.of_messages()) + list(one.of_models())
-        return Findings(tuple(rows), tuple(one.claims))
+        if len(given.coins) < one.fewest:
+            return Findings((NotApplicable(noted(given, _FEW), arises=True),))
+        return Findings((*one.of_messages(), *one.of_models()), tuple(one.claims))
 
 
 class _Asked:
@@ -109,17 +109,15 @@ class _Asked:
 
     Attributes:
         claims: that were held against a bound.
+        fewest: clients of a row; at one site there is one, and drawn ones are its controls.
     """
 
     def __init__(
-        self,
-        material: Material,
-        given: Canaries,
-        clients: Sequence[str],
-        rng: np.random.Generator,
+        self, material: Material, given: Canaries, clients: Sequence[str], rng: np.random.Generator
     ) -> None:
         self._material, self._given, self._clients, self._rng = material, given, clients, rng
         self._targets, self.claims = targets(material.case), list[Claim]()
+        self.fewest = 1 if given.controls else 2
 
     def of_messages(self) -> Iterator[Samples | NotApplicable]:
         """Yield the rows on updates that were read, all kept rounds of a client together."""
@@ -132,12 +130,11 @@ class _Asked:
     def _of_payload(self, payload: str, there: Sequence[Exposure]) -> list[Samples | NotApplicable]:
         rounds = dict[int, dict[str, Exposure]]()
         for one in there:
-            if one.client in self._given.coins:
-                rounds.setdefault(one.round, {})[one.client] = one
+            rounds.setdefault(one.round, {})[one.client] = one
         whole = {n: found for n, found in rounds.items() if len(found) > 1}
         clients = [c for c in self._clients if any(c in found for found in whole.values())]
         seen = "its own messages" if single(payload) else "totals over the cohort"
-        if len(clients) < 2:
+        if len(clients) < self.fewest:
             return [NotApplicable(_FEW, payload, f"canaries of a client, from {seen}", arises=True)]
         found = list[Samples | NotApplicable]()
         for how, score in self._scores().items():
@@ -187,17 +184,23 @@ class _Asked:
         if late:
             yield NotApplicable(_LATE, _MODEL, arises=True)
             return
-        alone = {c: self._given.alone(c, int(self._rng.integers(2**62))) for c in self._clients}
+        names = (*self._clients, *self._given.controls)
+        alone = {c: self._given.alone(c, int(self._rng.integers(2**62))) for c in names}
+        inside = [c for c in self._clients if c in self._given.arrived]
         asked = {
-            f"the {name} model": dict.fromkeys(alone, m) for name, m in released.shared.items()
+            f"the {name} model": dict.fromkeys(inside, m) for name, m in released.shared.items()
         }
-        own = {c: released.own[c] for c in alone if c in released.own}
-        if len(own) > 1:
+        own = {c: released.own[c] for c in self._clients if c in released.own}
+        if len(own) >= self.fewest:
             asked["a client's own model"] = own
         for name, models in asked.items():
+            what = f"canaries of a client, from {name}"
+            if len(models) < self.fewest:
+                yield NotApplicable(_FEW if inside else _ALONE, _MODEL, what, arises=True)
+                continue
             trials = [self._of_model(client, models[client], alone) for client in models]
-            what = f"canaries of a client, from {name}"  # what stays at a site is not claimed of
-            yield from self._rows(_MODEL, what, trials, (), held=models is not own)
+            held = models is not own and not self._given.controls  # else it stays at its site
+            yield from self._rows(_MODEL, what, trials, (), held=held)
 
     def _of_model(self, client: str, model: object, alone: Mapping[str, object]) -> Trial:
         sure, names = self._given.confidence, [name for name in alone if name != client]
@@ -237,7 +240,7 @@ class _Asked:
 
         heads, bare = self._given.coins, self._bare(trials)
         trials = [t for t in trials if _FEWEST <= heads[t.client].sum() <= len(t.seen) - _FEWEST]
-        if len(trials) < 2:
+        if len(trials) < self.fewest:
             return NotApplicable(_FEW, payload, what, arises=True)
         null = np.array([np.mean([area(t.client, one) for one in t.nulls]) for t in trials])
         return Samples(
@@ -247,11 +250,11 @@ class _Asked:
             rounds=tuple(rounds),
             prior=np.full(len(trials), AUC.chance),
             raw=np.array([area(t.client, t.raw) for t in trials]),
-            null=np.ones(len(trials)) if self._given.doubt else null,
+            null=null,
             protected=np.array([area(t.client, t.seen) for t in trials]),
             positives=sum(int(heads[t.client].sum()) for t in trials),
             negatives=sum(int((~heads[t.client]).sum()) for t in trials),
-            note=self._note(f"One-run bound without a claim: {bare}"),
+            note=noted(self._given, f"One-run bound without a claim: {bare}"),
             **AUC.given(),
         )
 
@@ -269,9 +272,9 @@ class _Asked:
         rounds: Sequence[int],
     ) -> Samples:
         seen, raw, null = bounds
-        able = raw.epsilon - target.epsilon >= PROVED.gate and not self._given.doubt
+        able = raw.epsilon - target.epsilon >= PROVED.gate
         if able or seen.epsilon > target.epsilon:
-            text = f"{target.text}; {what}, {seen.trials} canaries"
+            text = f"{target.text}; {what}, {seen.trials}{TRIED}"
             self.claims.append(claim(text, target.epsilon, target.unit, seen, able=able))
         note = (
             f"{target.text}; proved at 95 %: {seen.epsilon:.4g}, ceiling of right guesses: "
@@ -284,17 +287,14 @@ class _Asked:
             rounds=tuple(rounds),
             prior=np.array([target.epsilon]),
             raw=np.array([raw.epsilon]),
-            null=np.array([null.ceiling if self._given.doubt else null.epsilon]),
+            null=np.array([null.epsilon]),
             protected=np.array([seen.epsilon]),
             positives=seen.trials,
             negatives=seen.trials,
-            note=self._note(note),
+            note=noted(self._given, note),
             bounds=(0.0, np.inf),
             **PROVED.given(),
         )
-
-    def _note(self, note: str) -> str:
-        return _KNOWN.format(self._given.doubt) if self._given.doubt else note
 
 
 ATTACK = CanaryTest()

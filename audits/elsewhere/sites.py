@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from audits.attacks import AT_ONE_SITE, Samples, attacks, code_digest, heads_digest, seed_of
 from audits.attacks._judging.family import settled
+from audits.attacks._models.canaries import of_canaries
 from audits.attacks._shared.models import ATTACKS_LIMIT, AttackReport, AttackRow
 from audits.attacks._shared.reading import report_doubt
 from audits.attacks._shared.rows import AttackRows
@@ -139,7 +140,9 @@ def figures_of(found: AttackReport, party: str, share: Collection[str]) -> SiteF
     kept = found.model_copy(
         update={
             "rows": tuple(row for row in found.rows if row.id in share),
-            "claims": found.claims if "A10" in share else (),
+            "claims": tuple(
+                one for one in found.claims if ("A11" if of_canaries(one) else "A10") in share
+            ),
             "not_tested": (),
         }
     )

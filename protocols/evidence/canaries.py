@@ -26,7 +26,7 @@ from protocols.forms import Form
 from protocols.strict import Strict
 
 __all__ = [
-    "SECRET_BYTES", "Canaries", "canary_words", "coins", "commitment", "content", "new_secret",
+    "SECRET_BYTES", "Canaries", "canary_words", "coins", "commitment", "content_key", "new_secret",
     "opened", "planted_objection",
 ]  # fmt: skip
 
@@ -69,10 +69,9 @@ def coins(secret: bytes, records: int) -> npt.NDArray[np.bool_]:
     return drawn.astype(bool)
 
 
-def content(secret: bytes) -> np.random.Generator:
-    """Return what draws the canaries themselves; it tells nothing of the coins."""
-    key = derive(secret, "secure-fgl", "canaries", "content")
-    return np.random.default_rng(list(key))
+def content_key(secret: bytes) -> bytes:
+    """Return what the canaries themselves are drawn from, 32 bytes; it tells nothing of coins."""
+    return derive(secret, "secure-fgl", "canaries", "content")
 
 
 def opened(secret: str, committed: str, run: str, party: str) -> bytes:

@@ -26,7 +26,13 @@ def rounded(layout: SumLayout, messages: Sequence[Message], kind: type[Message])
     return layout.decode(integers, 1)[kind]
 
 
-def agree(layout: SumLayout, said: Sequence[Arrays], seen: Arrays, kind: type[Message]) -> None:
+def agree(
+    layout: SumLayout,
+    said: Sequence[Arrays],
+    seen: Arrays,
+    kind: type[Message],
+    unknown: int = 0,
+) -> None:
     """Raise EvidenceError unless what was seen is the sum of what was said.
 
     Args:
@@ -34,6 +40,9 @@ def agree(layout: SumLayout, said: Sequence[Arrays], seen: Arrays, kind: type[Me
         said: what every client that counts said, rounded.
         seen: their total; of one client its upload.
         kind: the message.
+        unknown: how many more clients count, whose messages nobody can compute again. What is left
+            for them must be something that so many clients can say: each of them could have said
+            just that, so the total is one that the receiver may have read.
 
     Raises:
         EvidenceError: at step ``captured``.
@@ -42,9 +51,13 @@ def agree(layout: SumLayout, said: Sequence[Arrays], seen: Arrays, kind: type[Me
         name = column.field.name
         if column.message != kind.__name__ or name not in seen:
             continue
-        total = np.sum([one[name] for one in said], axis=0)
+        rest = seen[name] - np.sum([one[name] for one in said], axis=0)
         slack = 0.0 if column.grid is None else 2.0 * len(said) * column.grid.step
-        if not np.all(np.abs(total - seen[name]) <= slack):
+        if column.grid is not None:
+            right = np.abs(rest) <= slack + unknown * column.grid.bound
+        else:
+            right = rest >= 0.0 if unknown else rest == 0.0
+        if not np.all(right):
             raise EvidenceError(
                 "captured",
                 f"{kind.__name__}.{name}, computed again, is not what left; "

@@ -50,12 +50,14 @@ def item_material(
     asked = {e.name: (e, kind) for e in run.form.exchanges for kind in _kinds(e)}
     found, totals, block = [], dict[int, Rows](), run.case.plan.dims.get("block", 0)
     for client, captured in sorted(answers.items()):
+        if client not in run.training:  # it never opened its canaries' coins
+            continue
         held, begun, table = items_of(run.sites[client], run.task.spec), 0, None
         for answer in captured:
             if held is None or answer.exchange not in asked:
                 continue
             exchange, kind = asked[answer.exchange]
-            raw = _computed(answered(run.sites[client], answer, exchange, kind))
+            raw = _computed(answered(run.training[client], answer, exchange, kind))
             seen, cohort = _seen(run, client, answer, exchange, kind, replies, clear, totals)
             catalogue, number = run.case.plan.dims["items"], _block(answer)
             begun = begun if number else answer.number  # blocks of one gradient are one message

@@ -16,21 +16,23 @@ from pathlib import Path
 from audits.attacks import Canaries, Material, Released, Replica
 from audits.evidence.steps import Case
 from protocols.errors import EvidenceError, LedgerError, OtherEvidence, OtherVersion, SecureFglError
-from secure_fgl.attack_inputs.again.canaries import canary_material
+from secure_fgl.attack_inputs.again.canaries import canary_material, unopened_of
 from secure_fgl.attack_inputs.again.released import released_models
 from secure_fgl.attack_inputs.model_layout import layers_of
 from secure_fgl.attack_inputs.replayed import WEIGHED, ReplayedRun
 from secure_fgl.attack_inputs.replica import has_replica, replica_of
 from secure_fgl.attack_inputs.truths import tested_of
-from secure_fgl.attack_inputs.updates import says_updates, weighs
+from secure_fgl.attack_inputs.updates import says_updates, updates, weighs
 from secure_fgl.attack_inputs.verified_run import NeedsPlugin, verified
 from secure_fgl.errors import UsageError
 from secure_fgl.plugins.finding import Given
 from secure_fgl.run.driver import one_thread_and_deterministic
 from secure_fgl.store.finished_run import Run
 
-__all__ = ["layers_of", "material"]
+__all__ = ["canaries_of", "layers_of", "material"]
 
+_SHOWN = 8
+_UNOPENED = "no captured message could be computed again, as coins of canaries were never opened"
 _NO_NODES = "Models are crafted for node tasks only so far."
 
 
@@ -74,7 +76,7 @@ def material(
             compared = replay.compared()
             answers, rows = replay.answers(), replay.rows()
             released = _released(run, replay)
-            tested, canaries = _tested(replay), _canaries(replay)
+            tested, canaries = _tested(replay), canaries_of(replay)
     except OtherVersion as error:
         raise OtherEvidence("captured", *error.facts) from error
     except LedgerError as error:  # a piece is spoilt: nobody may switch attacks off that way
@@ -85,10 +87,11 @@ def material(
         if (data is not None or plugins) and not isinstance(error, NeedsPlugin):
             raise
         return _unread(run, case, replay, error.what)
-    missing, unread = "", False
+    missing, unread, unopened = "", False, unopened_of(replay.sites, replay.training)
     if not found:
-        unread = weighs(case)
-        missing = WEIGHED if unread else "no captured message holds a model update"
+        unread = weighs(case) or bool(unopened)
+        missing = WEIGHED if weighs(case) else "no captured message holds a model update"
+        missing = f"{_UNOPENED}: {', '.join(unopened[:_SHOWN])}" if unopened else missing
     replica, unasked = _asked(replay)
     return Material(
         case=case,
@@ -118,7 +121,7 @@ def _unread(run: Run, case: Case, replay: ReplayedRun | None, why: str) -> Mater
         unasked=why,
         released=None if replay is None else _released(run, replay),
         unreleased="" if replay is not None else why,
-        canaries=None if replay is None else _canaries(replay),
+        canaries=None if replay is None else canaries_of(replay),
         uncoined="" if replay is not None else why,
         missing=why,
         unread=True,
@@ -149,7 +152,7 @@ def _uncaptured(
             replay = ReplayedRun.of(run, case, data, plugins, stand_ins)
             released = _released(run, replay)
             whole = replace(
-                found, released=released, tested=_tested(replay), canaries=_canaries(replay)
+                found, released=released, tested=_tested(replay), canaries=canaries_of(replay)
             )
             if not has_replica(case):
                 return whole
@@ -168,9 +171,12 @@ def _released(run: Run, replay: ReplayedRun) -> Released:
     return released_models(run, replay.case, replay.config, replay.task, replay.sites)
 
 
-def _canaries(replay: ReplayedRun) -> Canaries | None:
+def canaries_of(replay: ReplayedRun) -> Canaries | None:
     """Return the run's canaries."""
-    return canary_material(replay.case, replay.config, replay.task, replay.sites, replay.training)
+    asked = {e.name for e in replay.form.exchanges if updates(e)}
+    asked = asked or {e.name for e in replay.form.exchanges if e.per_round and e.back}
+    facts = replay.case, replay.config, replay.task, replay.sites, replay.training
+    return canary_material(*facts, asked)
 
 
 def _tested(replay: ReplayedRun) -> dict[str, int]:

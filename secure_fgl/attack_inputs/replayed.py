@@ -40,8 +40,8 @@ from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME, Identity
 from protocols.wire.run_context import RunContext
 from secure_fgl.attack_inputs.again.addressed import read_total
-from secure_fgl.attack_inputs.again.canaries import training_sites
-from secure_fgl.attack_inputs.again.generators import answer_material
+from secure_fgl.attack_inputs.again.canaries import check_opened, training_sites
+from secure_fgl.attack_inputs.again.generators import answer_material, helps
 from secure_fgl.attack_inputs.again.row_systems import told_rows
 from secure_fgl.attack_inputs.again.said import SaidInAsk, afresh
 from secure_fgl.attack_inputs.agreement import agree, rounded
@@ -75,7 +75,7 @@ WEIGHED = "updates inside messages that are weighed cannot be computed again yet
 
 @dataclass(frozen=True, repr=False)
 class ReplayedRun:
-    """A run's code and data once more, and its captures; `training`: sites with canaries."""
+    """A run's code, data and captures; `training`: sites with canaries, whose coins are open."""
 
     case: Case
     config: Config
@@ -160,12 +160,15 @@ class ReplayedRun:
 
     def answers(self) -> Answers | None:
         """Return the answers to clients' generators; None if no client helps another one."""
+        if helps(self.form) is not None:
+            check_opened(self.sites, self.training)
         return answer_material(self)
 
     def compared(self) -> Compared | None:
         """Return all captured matrices of cosines; None if the run compares nobody."""
         if not compares(self.case):
             return None
+        check_opened(self.sites, self.training)
         return compared_material(self, self._checked(), self._replies())
 
     def rows(self) -> RowsTold | None:
@@ -196,7 +199,7 @@ class ReplayedRun:
 
     def _computed(self, ask: Sequence[tuple[str, Captured]]) -> list[SaidInAsk]:
         """Let everybody in an Ask answer once more, if it asks for updates."""
-        asked = ((client, answer, self.exchange_of(answer)) for client, answer in ask)
+        asked = ((c, answer, self.exchange_of(answer)) for c, answer in ask if c in self.training)
         return [self.said_again(*one) for one in asked if updates(one[2])]
 
     def said_again(self, client: str, answer: Captured, exchange: Exchange) -> SaidInAsk:
@@ -220,18 +223,21 @@ class ReplayedRun:
         arrived = asked.arrived - {asked.reader}  # who reads sent a blind
         ask = [one for one in ask if one.client != asked.reader]
         rounds = {one.client: fields(rounded(layout, one.messages, update)) for one in ask}
+        known = [rounds[client] for client in sorted(arrived & rounds.keys())]
+        unknown = len(arrived) - len(known)  # whose coins were never opened
         clear = find(case.policy.chain(Disclosure.SUM), "unsafe_clear") is not None
         # Noise comes from the operating system: nobody can compute it again.
-        noised = any(item.noise is not None for item in case.plan.items)
-        exact = not noised and case.plan.training is None
+        exact = case.plan.training is None and all(i.noise is None for i in case.plan.items)
         total: Arrays | None = None
         if not clear and reply is not None and asked.reader:
+            if unknown:
+                return  # only the reader had the total
             item = case.plan.find(exchange.name, Disclosure.SUM, Step.UP)
-            total = read_total([rounds[c] for c in sorted(arrived)], item)
+            total = read_total(known, item)
         elif not clear and reply is not None:
             total = fields(reply.total(update))
             if exact:
-                agree(layout, [rounds[c] for c in sorted(arrived)], total, update)
+                agree(layout, known, total, update, unknown)
         for one in ask:
             seen = self.clear(one.answer, exchange, update) if clear else total
             if clear and seen is not None and exact:

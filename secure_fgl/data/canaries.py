@@ -20,7 +20,7 @@ like, had they not trained.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,12 +36,13 @@ from algorithms.tasks.inputs.graphs import GraphsData
 from algorithms.tasks.inputs.nodes import NodeData
 from algorithms.tasks.inputs.ratings import RatingsData
 from algorithms.tasks.site import Site
-from protocols.evidence.canaries import coins, content
+from protocols.evidence.canaries import coins, content_key
+from protocols.policy.policy import PrivacyPolicy
 from protocols.roles.client import ClientSession
 from protocols.sessions.engine import Session
 from secure_fgl.errors import UsageError
 
-__all__ = ["Made", "made_up", "planting", "with_canaries"]
+__all__ = ["Made", "check_room", "made_up", "planted", "planting", "with_canaries"]
 
 Bools = npt.NDArray[np.bool_]
 
@@ -64,22 +65,20 @@ class Made:
     pairs: Any = None
 
 
-def made_up(
-    data: Any, spec: DataSpec, secret: bytes, records: int, *, hidden: bool = False
-) -> Made:
-    """Return a client's canaries, which follow from its data and secret.
+def made_up(data: Any, spec: DataSpec, key: bytes, records: int, *, hidden: bool = False) -> Made:
+    """Return a client's canaries, which follow from its data and a key.
 
     Args:
         data: of the site, without canaries.
         spec: of the data.
-        secret: of the client.
+        key: of the client, from `protocols.evidence.canaries.content_key`.
         records: how many.
-        hidden: whether training hides single records; then they follow from the secret alone.
+        hidden: whether training hides single records; then they follow from the key alone.
 
     Raises:
         UsageError: the data hold nothing to make them of.
     """
-    rng = content(secret)
+    rng = np.random.default_rng(list(key))
     if hidden and type(data) is GraphsData:
         return _rings(data.features, spec, records, rng)
     some = not hidden and bool(data.train.any())
@@ -131,7 +130,10 @@ def with_canaries(data: Any, made: Made, chosen: Bools) -> Any:
 
 @contextlib.contextmanager
 def planting(
-    sessions: Mapping[str, Session], sites: Mapping[str, Site], spec: DataSpec
+    sessions: Mapping[str, Session],
+    sites: Mapping[str, Site],
+    spec: DataSpec,
+    apart: Callable[[Session], None] | None = None,
 ) -> Iterator[None]:
     """Put each client's canaries into its site, and take them out again at the end.
 
@@ -139,11 +141,16 @@ def planting(
         sessions: of all parties of this process; clients without canaries are left alone.
         sites: of the clients.
         spec: of the data.
+        apart: hands a session's canaries over to where its site trains; None: it trains here.
 
     Raises:
         UsageError: a client's data hold nothing to make canaries of.
     """
     real: dict[str, Any] = {}
+    if apart is not None:
+        for session in sessions.values():
+            apart(session)
+        sessions = {}
     try:
         _plant(sessions, sites, spec, real)
         del sessions  # else sessions that go to a worker would stay here as well (O26)
@@ -162,22 +169,34 @@ def _plant(
     """Put canaries into sites, and what the sites held before into `real`."""
     for name, session in sessions.items():
         if isinstance(session, ClientSession) and session.canary_secret:
-            site, policy = sites[name], session.context.policy
+            site, policy, secret = sites[name], session.context.policy, session.canary_secret
             real[name], hidden = site.data, policy.training is not None
-            site.data = planted(
-                site.data,
-                spec,
-                session.canary_secret,
-                policy.canaries.records,  # type: ignore[union-attr]
-                hidden=hidden,
-            )
+            flips = coins(secret, policy.canaries.records)  # type: ignore[union-attr]
+            site.data = planted(site.data, spec, content_key(secret), flips, hidden=hidden)
             session.planted = True
 
 
-def planted(data: Any, spec: DataSpec, secret: bytes, records: int, *, hidden: bool = False) -> Any:
-    """Return a client's data with those of its canaries whose coins say so; see `made_up`."""
-    made = made_up(data, spec, secret, records, hidden=hidden)
-    return with_canaries(data, made, coins(secret, records))
+def planted(data: Any, spec: DataSpec, key: bytes, chosen: Bools, *, hidden: bool = False) -> Any:
+    """Return a client's data with those of its canaries that are chosen, (m,); see `made_up`."""
+    return with_canaries(data, made_up(data, spec, key, len(chosen), hidden=hidden), chosen)
+
+
+def check_room(
+    clients: Sequence[str], sites: Sequence[Site], spec: DataSpec, policy: PrivacyPolicy
+) -> None:
+    """See that a policy's canaries can be put into clients' sites, before anything is written.
+
+    Raises:
+        UsageError: a client's data cannot hold them; it is named.
+    """
+    if (canaries := policy.canaries) is None:
+        return
+    for name, site in zip(clients, sites, strict=True):
+        try:
+            hidden = policy.training is not None
+            made_up(site.data, spec, bytes(32), canaries.records, hidden=hidden)
+        except UsageError as error:
+            raise UsageError(f"{error.what} ({name})", why=error.why, fix=error.fix) from error
 
 
 def _csr(x: Any) -> Any:
@@ -190,14 +209,18 @@ def _csr(x: Any) -> Any:
 
 
 def _columns(x: Any, count: int, rng: np.random.Generator) -> Any:
-    """Return rows (count, F) of which each column is drawn from the rows of the data."""
+    """Return rows (count, F) of which each column is drawn from the rows of the data.
+
+    By rank: who learns canaries, and their key once it is opened, learns of no two columns that
+    they are of one record.
+    """
     (nodes, width), columns = x.shape, x.tocsc()
     found = np.zeros((count, width), dtype=np.float32)
     for column in range(width):
         whole = np.zeros(nodes, dtype=np.float32)
         inside = slice(columns.indptr[column], columns.indptr[column + 1])
         whole[columns.indices[inside]] = columns.data[inside]
-        found[:, column] = whole[rng.integers(nodes, size=count)]
+        found[:, column] = np.sort(whole)[rng.integers(nodes, size=count)]
     return found
 
 

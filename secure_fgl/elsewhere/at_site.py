@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from audits.attacks import Exposure, Material, Released
+from audits.attacks import Canaries, Exposure, Material, Released
 from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError, LedgerError, OtherEvidence, OtherVersion, SecureFglError
 from protocols.forms import Exchange
@@ -28,6 +28,7 @@ from secure_fgl.attack_inputs.again.released import released_models
 from secure_fgl.attack_inputs.again.said import SaidInAsk
 from secure_fgl.attack_inputs.agreement import agree, rounded
 from secure_fgl.attack_inputs.captured_sent import summed
+from secure_fgl.attack_inputs.materials import canaries_of
 from secure_fgl.attack_inputs.replayed import ReplayedRun
 from secure_fgl.attack_inputs.truths import tested_of, truth_of
 from secure_fgl.attack_inputs.updates import Arrays, fields, updates
@@ -76,6 +77,7 @@ def material_of_site(
             found, missing = _captured(replay, run, first_only=profile == "quick")
             released = _released(run, replay, side)
             tested = {side: tested_of(replay.sites[side])}
+            canaries, uncoined = _canaries(replay)
     except OtherVersion as error:
         raise OtherEvidence("captured", *error.facts) from error
     except LedgerError as error:
@@ -87,7 +89,7 @@ def material_of_site(
             raise
         return Material(
             case, missing=error.what, unread=True, unasked=error.what, unreleased=error.what,
-            units=frozenset({side}),
+            uncoined=error.what, units=frozenset({side}),
         )  # fmt: skip
     return Material(
         case=case,
@@ -95,6 +97,8 @@ def material_of_site(
         exposures=tuple(found),
         released=released,
         tested=tested,
+        canaries=canaries,
+        uncoined=uncoined,
         missing=missing,
         unread=bool(missing),
         unasked="crafted models are tried where all clients' code and data are",
@@ -106,7 +110,17 @@ def material_of_site(
 def _with_controls(replay: ReplayedRun, side: str) -> ReplayedRun:
     """Return the replay with this site's client and a few that were drawn."""
     others = [name for name in replay.sites if name != side][:_CONTROLS]
-    return replace(replay, sites={name: replay.sites[name] for name in sorted([side, *others])})
+    kept = sorted([side, *others])
+    sites, training = ({n: of[n] for n in kept} for of in (replay.sites, replay.training))
+    return replace(replay, sites=sites, training=training)
+
+
+def _canaries(replay: ReplayedRun) -> tuple[Canaries | None, str]:
+    """Return this client's canaries; or why what it sent tells nothing of them."""
+    try:
+        return canaries_of(replay), ""
+    except UsageError as error:
+        return None, f"{error.what} {error.why or ''}".strip()
 
 
 def _captured(replay: ReplayedRun, run: Run, *, first_only: bool) -> tuple[list[Exposure], str]:

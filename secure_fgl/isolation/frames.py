@@ -12,13 +12,14 @@ import socket
 import struct
 import time
 
-__all__ = ["ANSWER", "CLOSED", "ERROR", "LARGEST", "FrameError", "ask", "read", "write"]
+__all__ = ["ANSWER", "CLOSED", "ERROR", "LARGEST", "PLANTED", "FrameError", "ask", "read", "write"]
 
 LARGEST = 1 << 31
 """The most bytes of a worker's frame: far beyond a large model with its optimiser's moments."""
 
-CLOSED, ANSWER, ERROR = b"C", b"A", b"E"
-"""Kinds: the sandbox is closed and waits; an answer; what went wrong, in a closed form."""
+CLOSED, ANSWER, ERROR, PLANTED = b"C", b"A", b"E", b"P"
+"""Kinds: the sandbox is closed and waits; an answer; what went wrong, in a closed form; a client's
+canaries are in its data."""
 
 _LENGTH = struct.Struct("<Q")
 _PIECE = 1 << 20

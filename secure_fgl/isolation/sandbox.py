@@ -15,10 +15,13 @@ from typing import Any, Protocol, Self
 
 from algorithms.tasks.site import Site
 from protocols.errors import NotInPlan, PolicyError, SecureFglError, UnfitMessage
+from protocols.evidence.canaries import coins, content_key
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
 from protocols.plan.plan import Plan
 from protocols.policy.policy import PrivacyPolicy
+from protocols.roles.client import ClientSession
+from protocols.sessions.engine import Session
 from protocols.wire.control import CONTROL
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
@@ -39,17 +42,8 @@ _THREADS = ("MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "OMP_NUM_THREADS", "OPENBL
 _PATIENCE_S = 5.0
 
 
-def check_loadable(given: object, canaries: object = None) -> None:
-    """Raise UsageError if the data are in memory already: the worker loads them by their name.
-
-    It does not have the secrets of `canaries` either, and would train without them.
-    """
-    if canaries is not None:
-        raise UsageError(
-            "Answers cannot be isolated where clients have canaries.",
-            why="the process that computes them loads the data itself, and knows no secret",
-            fix="leave isolate: false, or canaries out of the policy",
-        )
+def check_loadable(given: object) -> None:
+    """Raise UsageError if the data are in memory already: the worker loads them by their name."""
     if given is not None:
         raise UsageError(
             "Answers cannot be isolated on a data set that was handed over in memory.",
@@ -167,6 +161,28 @@ class Sandbox:
         with suppress(subprocess.TimeoutExpired):
             self._worker.wait(_PATIENCE_S)
         set_traceable(self._was_traceable)
+
+    def plant(self, session: Session) -> None:
+        """Hand over what a client's canaries are drawn from, and which of them train.
+
+        The secret behind both stays here: nobody in the worker can open the coins, or tell that
+        they are what the ledger commits to. The worker takes this once, before a first answer.
+        Sessions without canaries are left alone.
+
+        Raises:
+            AnswerFailed: the worker did not put them in; nothing was sent.
+        """
+        if not isinstance(session, ClientSession) or not session.canary_secret:
+            return
+        canaries, secret = session.context.policy.canaries, session.canary_secret
+        chosen = coins(secret, canaries.records)  # type: ignore[union-attr]
+        asked = {"chosen": chosen, "client": session.name, "key": content_key(secret)}
+        kind, content = self._ask(PlainCodec(()).pack(asked))
+        if kind == frames.ERROR:
+            raise self._failure("canaries", bytes(content))
+        if kind != frames.PLANTED:
+            raise self._broken("it said something else than that the canaries are in")
+        session.planted = True
 
     def form(self, form: Form[Any], sites: Mapping[str, Site]) -> Form[Any]:
         """Return the form with answers that are computed in the worker.

@@ -15,14 +15,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from algorithms.tasks import DataSpec
 from algorithms.tasks.site import Site
-from protocols.errors import SecureFglError
+from protocols.errors import LocalProtocolError, SecureFglError
 from protocols.forms import Form
 from protocols.plan.plan import Plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.private_steps import PrivateSteps
 from protocols.wire.control import CONTROL
 from secure_fgl.config import Config
+from secure_fgl.data.canaries import planted
 from secure_fgl.federation import Federation
 from secure_fgl.isolation import frames, kernel
 from secure_fgl.isolation.values import FAILURES, PlainCodec, said, steps_of
@@ -40,10 +42,21 @@ class Answers:
         form: the admitted form.
         sites: by client.
         seconds: how long one answer may take; then the kernel ends this process.
+        spec: of the data, where clients have canaries; None: they have none.
+        hidden: whether training hides single records; see `secure_fgl.data.canaries.made_up`.
     """
 
-    def __init__(self, form: Form[Any], sites: Mapping[str, Site], seconds: float) -> None:
+    def __init__(
+        self,
+        form: Form[Any],
+        sites: Mapping[str, Site],
+        seconds: float,
+        spec: DataSpec | None = None,
+        hidden: bool = False,
+    ) -> None:
         self._exchanges, self._sites = {e.name: e for e in form.exchanges}, sites
+        self._spec, self._hidden = spec, hidden
+        self._bare = set(sites if spec is not None else ())
         self._codec = PlainCodec({*CONTROL, *form.messages()})
         self._seconds = seconds
 
@@ -61,11 +74,20 @@ class Answers:
         sites = dict(zip(clients, prepared.sites, strict=True))
         for site in sites.values():
             site.training = PrivateSteps(plan.training) if plan.training is not None else None
-        return cls(policy.admit(prepared.algorithm), sites, order["seconds"])
+        spec = prepared.task.spec if policy.canaries is not None else None
+        facts = order["seconds"], spec, policy.training is not None
+        return cls(policy.admit(prepared.algorithm), sites, *facts)
 
     def reply(self, data: bytes) -> tuple[bytes, bytes]:
         """Return kind and content of the reply to one question."""
         asked = self._codec.unpack(data)
+        try:
+            if "exchange" not in asked:
+                return self._planted(asked["client"], asked["key"], asked["chosen"])
+            if asked["client"] in self._bare:
+                raise LocalProtocolError("The site trains without the canaries of its client.")
+        except Exception as error:
+            return _failed(error)
         site, exchange = self._sites[asked["client"]], self._exchanges[asked["exchange"]]
         site.memory, site.draws = asked["memory"], asked["draws"]
         if (steps := steps_of(site)) is not None:
@@ -82,10 +104,23 @@ class Answers:
             }
             return frames.ANSWER, self._codec.pack(content)
         except Exception as error:
-            name = next(name for name, kind in FAILURES.items() if isinstance(error, kind))
-            return frames.ERROR, name.encode()
+            return _failed(error)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _planted(self, client: str, key: bytes, chosen: Any) -> tuple[bytes, bytes]:
+        """Put a client's canaries in, once, before its first answer."""
+        if self._spec is None or client not in self._bare:
+            raise LocalProtocolError("Canaries come once, and only where the policy has some.")
+        site = self._sites[client]
+        site.data = planted(site.data, self._spec, key, chosen, hidden=self._hidden)
+        self._bare.discard(client)
+        return frames.PLANTED, b""
+
+
+def _failed(error: Exception) -> tuple[bytes, bytes]:
+    name = next(name for name, kind in FAILURES.items() if isinstance(error, kind))
+    return frames.ERROR, name.encode()
 
 
 def readable() -> list[Path]:

@@ -25,7 +25,7 @@ from protocols.privacy.record_noise import counted_in
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.config import Config
 from secure_fgl.data import Dataset, Masks
-from secure_fgl.data.canaries import planting
+from secure_fgl.data.canaries import check_room, planting
 from secure_fgl.data.loading import load
 from secure_fgl.isolation.sandbox import Sandbox, check_loadable
 from secure_fgl.plugins.in_use import Plugins
@@ -91,13 +91,15 @@ class Preparation:
     def load(self, only: Sequence[str] | None = None, *, stand_ins: bool = False) -> None:
         """Load the data of all clients, or of `only` these; see `secure_fgl.data.loading.load`."""
         if self.config.isolate:
-            check_loadable(self._given, self.policy.canaries)
+            check_loadable(self._given)
         with self.plugins.in_use():
             loaded = load(
                 self.config, self.task, given=self._given, only=only,
                 agreed=self.plan.data.spec, stand_ins=stand_ins,
             )  # fmt: skip
         self.sites, self.whole = loaded.sites, loaded.whole
+        if not stand_ins:  # an audit puts no canaries into data that are drawn
+            check_room(only or self.plan.clients, self.sites, self.task.spec, self.policy)
 
     def first_state(self) -> Any:
         """Return the state before the first round, from the plan's public seed."""
@@ -124,8 +126,7 @@ class Preparation:
         """
         self.watch = Watch() if profile else None
         with contextlib.ExitStack() as held:  # ledgers' files, and other processes
-            if self.watch is not None:
-                held.enter_context(self.watch.listening())
+            held.enter_context(self.watch.listening() if self.watch else contextlib.nullcontext())
             outcome, parties, states = self._play(folder, progress, connect, held, resume=resume)
         self._witness(parties, folder)
         if self.config.keep_models:
@@ -149,13 +150,13 @@ class Preparation:
     ) -> tuple[Outcome, Parties, StateStores | None]:
         """Set up or take up all parties, play all rounds, and end every session."""
         form = self.form()
-        meter, left, answers = Meter(), None, form
+        meter, left, answers, apart = Meter(), None, form, None
         count = how_many(self.config, len(self.sites), connect)
+        sites = dict(zip(self.plan.clients, self.sites, strict=True))
         if self.config.isolate:  # before any key is there
             facts = self.config, self.policy, self.plan, self.plan.clients
             sandbox = held.enter_context(Sandbox(*facts, plugins=self.plugins.files))
-            answers = sandbox.form(form, dict(zip(self.plan.clients, self.sites, strict=True)))
-
+            answers, apart = sandbox.form(form, sites), sandbox.plant
         # Several workers keep the cores busy: each encrypts its clients' zeros itself.
         early = self.config.prepare_ahead and count == 1 and worth_it(self.plan, self.scheme)
         ahead = Ahead(self.scheme, len(self.sites)) if early else None
@@ -171,8 +172,7 @@ class Preparation:
         parties, states = self._take_up(making, folder) if resume else self._set_up(making, folder)
         if states is not None:
             held.callback(states.release)
-        sites = dict(zip(self.plan.clients, self.sites, strict=True))
-        held.enter_context(planting(parties.others, sites, self.task.spec))
+        held.enter_context(planting(parties.others, sites, self.task.spec, apart))
         workers: Workers | None = None
         if count > 1:
             workers = Workers(parties, count, sites, form, meter, self.watch)

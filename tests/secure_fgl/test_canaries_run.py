@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 
+from algorithms.tasks.site import Site
 from audits.attacks import Material, attack
 from audits.checks.parties.canaries import secrets_of
 from audits.evidence.steps import Case
 from audits.evidence.verify import Status, verify
-from protocols.errors import NotAdmitted, NotInPlan, Refused, SecureFglError
+from protocols.errors import EvidenceError, NotAdmitted, NotInPlan, Refused, SecureFglError
 from protocols.evidence.canaries import (
     Canaries,
     canary_words,
     coins,
     commitment,
+    content_key,
     new_secret,
     opened,
     planted_objection,
@@ -28,14 +32,24 @@ from protocols.evidence.canaries import (
 from protocols.evidence.ledger import MemoryStore, read_lines
 from protocols.policy.policy import PrivacyPolicy
 from protocols.roles.client import ClientSession
+from protocols.sessions.part import Scope
+from secure_fgl.attack_inputs.agreement import agree
+from secure_fgl.attack_inputs.captured_sent import summed
 from secure_fgl.attack_inputs.materials import material
+from secure_fgl.attack_inputs.updates import updates
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
+from secure_fgl.isolation import frames
+from secure_fgl.isolation.sandbox import Sandbox
+from secure_fgl.isolation.values import PlainCodec
+from secure_fgl.isolation.worker import Answers
 from secure_fgl.run.parties import Making, Parties, set_up
 from secure_fgl.store.finished_run import Run
+from tests import forked
 from tests.laws.killing import play as play_apart
 from tests.laws.runs import config as law_config
+from tests.secure_fgl import test_canary_records
 
 RECORDS, CLIENTS = 40, 4
 BANKS = {
@@ -103,7 +117,7 @@ def test_they_train_and_are_counted_nowhere(planted: Run, given: Material) -> No
     assert {one.client: int(one.raw["count"]) for one in given.exposures} == counts
     for one in given.exposures:  # so classes of records are those of real ones, too
         assert one.truth.labels is not None and one.truth.labels.sum() == counts[one.client]
-    assert given.canaries is not None and not given.canaries.doubt
+    assert given.canaries is not None and given.canaries.arrived == set(counts)
     assert all(0 < flips.sum() < RECORDS for flips in given.canaries.coins.values())
     tested = {
         name: int(s.data.test.sum()) for name, s in zip(bare.plan.clients, bare.sites, strict=True)
@@ -254,7 +268,158 @@ def test_what_is_told_of_single_records_is_not_admitted() -> None:
     assert forms["noised_items"] is None  # the control: a gradient is computed by training
 
 
-def test_where_they_cannot_be_put_in_nothing_starts(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be isolated"):
-        run(tmp_path / "run", isolate=True)
-    assert not (tmp_path / "run" / "ledger").exists()
+def test_answers_that_are_isolated_train_on_them_and_the_worker_holds_no_secret(
+    planted: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What left is what sites with canaries compute; the hand-over holds no secret to open them."""
+    forked.use(monkeypatch)
+    sent: list[bytes] = []
+    honest = frames.ask
+
+    def tapped(channel: Any, content: bytes, seconds: float) -> Any:
+        sent.append(content)
+        return honest(channel, content, seconds)
+
+    monkeypatch.setattr(frames, "ask", tapped)
+    facts = {"name": "fed_avg", "rounds": 1, "epochs": 2}
+    found = run(tmp_path / "run", algorithm=facts, isolate=True)
+    assert step(found)[0] == Status.OK
+    # Held against what left, byte by byte: sites without canaries would have said other updates.
+    again = material(found)
+    assert again.canaries is not None and len(again.exposures) == CLIENTS
+    secrets = secrets_of(Case(found.view()))
+    told = b"".join(sent)
+    assert not any(s in told or s.hex().encode() in told for s in secrets.values())
+    assert all(content_key(s) in told for s in secrets.values())  # the control: keys are seen
+
+
+def test_isolated_answers_without_canaries_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever forgets the hand-over trains nothing; and a session that lies of it neither."""
+    forked.use(monkeypatch)
+    facts = {"name": "fed_avg", "rounds": 1, "epochs": 1}
+    for number, lie in enumerate((False, True)):
+
+        def forgets(self: Sandbox, session: Any, lie: bool = lie) -> None:
+            session.planted = lie
+
+        monkeypatch.setattr(Sandbox, "plant", forgets)
+        with pytest.raises(Refused):
+            run(tmp_path / str(number), algorithm=facts, isolate=True)
+
+
+def test_a_worker_takes_canaries_once_and_only_where_there_are_some() -> None:
+    site, spec = Site(test_canary_records.nodes(), seed=0), test_canary_records.SPECS["node"]
+    chosen = np.ones(RECORDS, dtype=bool)
+    asked = PlainCodec(()).pack({"chosen": chosen, "client": "client-1", "key": bytes(32)})
+    form: Any = SimpleNamespace(exchanges=(), messages=lambda: ())
+    bare = Answers(form, {"client-1": site}, 1.0)
+    assert bare.reply(asked) == (frames.ERROR, b"LocalProtocolError")
+    assert len(site.data.train) == 12
+    worker = Answers(form, {"client-1": site}, 1.0, spec)
+    assert worker.reply(asked) == (frames.PLANTED, b"") and len(site.data.train) == 12 + RECORDS
+    assert worker.reply(asked) == (frames.ERROR, b"LocalProtocolError")
+    assert len(site.data.train) == 12 + RECORDS
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_where_data_cannot_hold_them_nothing_is_written(
+    tmp_path: Path, isolate: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two clients of four have no training record to make one of; the control has no canaries."""
+    forked.use(monkeypatch)
+    few = {**BANKS, "split": (0.01, 0.49, 0.5)}
+    facts: Any = {"data": few, "algorithm": {"name": "fed_avg", "rounds": 1, "epochs": 1}}
+    with pytest.raises(UsageError, match=r"cannot be put into these data\. \(client-2\)"):
+        run(tmp_path / "run", isolate=isolate, **facts)
+    assert not (tmp_path / "run").exists()
+    if not isolate:
+        run(tmp_path / "run", PrivacyPolicy.preset("unsafe_plaintext"), **facts)
+        assert (tmp_path / "run" / "result.json").exists()
+
+
+def test_a_worker_says_itself_that_its_data_cannot_hold_them() -> None:
+    """At a site between organisations nobody else has the data; it is asked before the folder."""
+    chosen = config(data={**BANKS, "split": (0.01, 0.49, 0.5)}, isolate=True)
+    federation = Federation(config=chosen, policy=policy())
+    plan = federation.plan()
+    order = {
+        "clients": ["client-2"],
+        "config": chosen.model_dump(mode="json"),
+        "plan": plan.text(),
+        "plugins": [],
+        "policy": json.dumps(federation.policy.document()),
+        "seconds": 1.0,
+    }
+    with pytest.raises(UsageError, match="client-2"):
+        Answers.ordered(order)
+    assert Answers.ordered({**order, "clients": ["client-1"]})  # the control
+
+
+def never_ends(session: Any, *facts: Any) -> None:
+    """End a session without the last entry of its ledger, in which it would open its coins."""
+    session.forget(Scope.RUN)
+    session.ended = True
+    session.commit()
+
+
+@pytest.mark.parametrize("preset", ["masks", "unsafe_plaintext"])
+def test_who_never_ends_its_ledger_is_named_and_the_others_are_judged(
+    preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, honest = "client-2", ClientSession.close
+    monkeypatch.setattr(
+        ClientSession,
+        "close",
+        lambda s, *facts: never_ends(s) if s.name == gone else honest(s, *facts),
+    )
+    chosen = policy(preset).changed(capture={"rounds": "all", "days": 1})
+    facts: Any = {"algorithm": {"name": "fed_avg", "rounds": 1, "epochs": 2}}
+    found = run(tmp_path / "run", chosen, **facts)
+    assert found.verify().ok and f"opened: {gone}" in step(found)[1]
+    given = material(found)
+    assert gone not in {one.client for one in given.exposures} and len(given.exposures) == 3
+    rows = {row.id: row for row in attack(given).rows if row.protected is not None}
+    for id in ("A04", "A05", "A11"):
+        assert rows[id].n_clients == CLIENTS - 1 and f"never opened: {gone}" in rows[id].reason
+    # Its data are here, and its model is everybody's: nothing of A12 follows from its coins.
+    assert rows["A12"].n_clients == CLIENTS and gone not in rows["A12"].reason
+
+
+def test_what_is_left_for_an_unknown_client_is_what_it_can_have_said() -> None:
+    chosen = Federation(config=config(), policy=policy("masks"))
+    prepared = chosen.prepare()
+    form = chosen.policy.admit(prepared.algorithm)
+    (exchange,) = [e for e in form.exchanges if updates(e)]
+    case: Any = SimpleNamespace(policy=chosen.policy, plan=prepared.plan)
+    layout, (kind,) = summed(case, exchange)[0], updates(exchange)
+    bound = next(c.grid.bound for c in layout.columns if c.grid is not None)
+    size = prepared.task.size
+    said = [{"delta": np.full(size, 0.1), "count": np.full(1, 5.0)} for _ in range(3)]
+
+    def total(delta: float, count: float) -> dict[str, Any]:
+        return {"delta": np.full(size, 0.3 + delta), "count": np.full(1, 15.0 + count)}
+
+    agree(layout, said, total(0.0, 0.0), kind)
+    agree(layout, said, total(0.9 * bound, 7.0), kind, 1)
+    for lie, unknown in (((0.9 * bound, 7.0), 0), ((1.1 * bound, 7.0), 1), ((0.0, -1.0), 1)):
+        with pytest.raises(EvidenceError, match="is not what left"):
+            agree(layout, said, total(*lie), kind, unknown)
+
+
+@pytest.mark.parametrize("dropped", ["2@1", ""])
+def test_a_client_whose_updates_never_arrived_is_no_member_of_the_model(
+    dropped: str, tmp_path: Path
+) -> None:
+    """By the ledgers: it trained, and nothing of it counted."""
+    faults: Any = {"faults": {"drop": dropped}}
+    small = {**BANKS, "partition": {"name": "iid_nodes", "clients": 5}}
+    facts: Any = {"algorithm": {"name": "fed_avg", "rounds": 1, "epochs": 2}, "data": small}
+    given = material(run(tmp_path / "run", policy("masks"), **facts, **faults))
+    assert given.canaries is not None and len(given.canaries.coins) == 5
+    gone = {"client-2"} if dropped else set()
+    assert given.canaries.arrived == set(given.canaries.coins) - gone
+    rows = [row for row in attack(given, ["A11"]).rows if row.payload == "P19"]
+    shared = next(row for row in rows if "own" not in row.what)
+    assert shared.n_clients == 5 - len(gone)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,7 +22,9 @@ from algorithms.tasks.inputs.nodes import NodeData
 from algorithms.tasks.inputs.ratings import RatingsData
 from algorithms.tasks.node import NodeTask
 from algorithms.tasks.site import Site
-from protocols.evidence.canaries import coins
+from audits.checks.parties.canaries import secrets_of
+from protocols.errors import EvidenceError
+from protocols.evidence.canaries import coins, commitment, content_key
 from protocols.roles.client import ClientSession
 from secure_fgl.attack_inputs.again import canaries as again
 from secure_fgl.attack_inputs.again import generators
@@ -30,7 +33,7 @@ from secure_fgl.data.records import ClientGraph, ClientGraphs, ClientRatings
 from secure_fgl.errors import UsageError
 
 SECRET, RECORDS = bytes(range(32)), 30
-FLIPS = coins(SECRET, RECORDS)
+KEY, FLIPS = content_key(SECRET), coins(SECRET, RECORDS)
 SPECS = {
     "node": DataSpec("node", 5, 3, 32, 2, True, "n"),
     "graph": DataSpec("graph", 5, 3, 32, 2, True, "g"),
@@ -77,7 +80,7 @@ DATA: dict[str, Any] = {"node": nodes, "graph": graphs, "rating": ratings}
 @pytest.mark.parametrize("kind", DATA)
 def test_they_train_at_the_end_and_are_counted_by_nobody(kind: str) -> None:
     data: Any = DATA[kind]()
-    found = planted(data, SPECS[kind], SECRET, RECORDS)
+    found = planted(data, SPECS[kind], KEY, FLIPS)
     more = int(FLIPS.sum())
     assert 5 < more < RECORDS - 5
     assert found.count == data.count and found.train.sum() == data.count + more
@@ -91,7 +94,7 @@ def test_they_train_at_the_end_and_are_counted_by_nobody(kind: str) -> None:
 @pytest.mark.parametrize("kind", DATA)
 def test_they_follow_from_data_and_secret_alone(kind: str) -> None:
     data = DATA[kind]()
-    one, same = (made_up(data, SPECS[kind], SECRET, RECORDS) for _ in range(2))
+    one, same = (made_up(data, SPECS[kind], KEY, RECORDS) for _ in range(2))
     other = made_up(data, SPECS[kind], bytes(32), RECORDS)
     assert np.array_equal(one.y, same.y) and not np.array_equal(one.y, other.y)
     flipped = with_canaries(data, one, ~FLIPS)  # the coins change none of them
@@ -104,12 +107,12 @@ def test_they_follow_from_data_and_secret_alone(kind: str) -> None:
 @pytest.mark.parametrize("sparse", [False, True])
 def test_nodes_stand_alone_and_hold_values_of_the_clients_own_columns(sparse: bool) -> None:
     data = nodes(sparse=sparse)
-    made = made_up(data, SPECS["node"], SECRET, RECORDS)
+    made = made_up(data, SPECS["node"], KEY, RECORDS)
     plain = nodes().x
     assert isinstance(plain, torch.Tensor)
     for column, own in zip(made.x.T, plain.numpy().T, strict=True):
         assert set(column.tolist()) <= set(own.tolist())
-    found = planted(data, SPECS["node"], SECRET, RECORDS)
+    found = planted(data, SPECS["node"], KEY, FLIPS)
     assert torch.equal(found.edges, data.edges) and isinstance(found.x, Sparse) == sparse
     task = NodeTask(SPECS["node"], model="gcn", hidden=4, layers=2, dropout=0.0)
     weights = task.initial(np.random.default_rng(0))
@@ -119,7 +122,7 @@ def test_nodes_stand_alone_and_hold_values_of_the_clients_own_columns(sparse: bo
 
 def test_graphs_have_the_shape_of_one_of_the_clients_own() -> None:
     data = graphs()
-    found = planted(data, SPECS["graph"], SECRET, RECORDS)
+    found = planted(data, SPECS["graph"], KEY, FLIPS)
     owner = np.repeat(np.arange(len(found.sizes)), found.sizes)
     ends = found.edges.numpy()
     assert (owner[ends[0]] == owner[ends[1]]).all() and ends.max() < found.sizes.sum()
@@ -135,45 +138,45 @@ def test_graphs_have_the_shape_of_one_of_the_clients_own() -> None:
 
 def test_ratings_are_of_pairs_that_have_none() -> None:
     data = ratings()
-    found = planted(data, SPECS["rating"], SECRET, RECORDS)
+    found = planted(data, SPECS["rating"], KEY, FLIPS)
     pairs = list(zip(found.user.tolist(), found.item.tolist(), strict=True))
     assert len(set(pairs)) == len(pairs) and set(found.rating.tolist()) == {1.0, 4.0}
     assert np.array_equal(found.items, data.items) and np.array_equal(found.users, data.users)
     with pytest.raises(UsageError, match="fewer than 200 pairs"):
-        made_up(data, SPECS["rating"], SECRET, 200)
+        made_up(data, SPECS["rating"], KEY, 200)
 
 
 def test_labels_follow_from_nothing() -> None:
     data = nodes()
-    labels = made_up(data, SPECS["node"], SECRET, 3000).y
+    labels = made_up(data, SPECS["node"], KEY, 3000).y
     assert np.abs(np.bincount(labels, minlength=3) / 3000 - 1 / 3).max() < 0.06  # 7 deviations
     several = replace(SPECS["graph"], multilabel=True)
-    answers = made_up(graphs(), several, SECRET, RECORDS).y
+    answers = made_up(graphs(), several, KEY, RECORDS).y
     assert answers.shape == (RECORDS, 3) and set(np.unique(answers)) == {0.0, 1.0}
 
 
 def test_nodes_with_edges_to_other_clients_are_refused() -> None:
     data = replace(nodes(), ids=np.arange(12), beyond=np.zeros((2, 0), dtype=np.int64))
     with pytest.raises(UsageError, match="cannot be put into"):
-        made_up(data, SPECS["node"], SECRET, RECORDS)
+        made_up(data, SPECS["node"], KEY, RECORDS)
 
 
 def test_where_training_hides_records_canaries_hold_nothing_of_any() -> None:
     """Noise covers the gradient of one graph: what is made of it would be in the batch as well."""
     data, spec = graphs(), SPECS["graph"]
     less = replace(data, train=data.train & (torch.arange(4) != 0))  # the neighbouring data
-    one, other = (made_up(d, spec, SECRET, RECORDS, hidden=True) for d in (data, less))
+    one, other = (made_up(d, spec, KEY, RECORDS, hidden=True) for d in (data, less))
     assert np.array_equal(one.x, other.x) and np.array_equal(one.y, other.y)
     assert one.sizes == other.sizes and all(map(np.array_equal, one.edges, other.edges))
-    bare, beside = (made_up(d, spec, SECRET, RECORDS) for d in (data, less))
+    bare, beside = (made_up(d, spec, KEY, RECORDS) for d in (data, less))
     assert (bare.x != beside.x).any(axis=1).sum() > RECORDS  # the control: one record is in most
-    found = planted(data, spec, SECRET, RECORDS, hidden=True)
+    found = planted(data, spec, KEY, FLIPS, hidden=True)
     owner = np.repeat(np.arange(len(found.sizes)), found.sizes)
     ends = found.edges.numpy()
     assert (owner[ends[0]] == owner[ends[1]]).all() and len(found.x) == found.sizes.sum()
     assert found.count == data.count and found.train.sum() == data.count + FLIPS.sum()
     with pytest.raises(UsageError, match="cannot be put into"):
-        made_up(nodes(), SPECS["node"], SECRET, RECORDS, hidden=True)
+        made_up(nodes(), SPECS["node"], KEY, RECORDS, hidden=True)
 
 
 def test_a_run_and_its_audit_ask_the_policy_whether_records_are_hidden(
@@ -185,9 +188,11 @@ def test_a_run_and_its_audit_ask_the_policy_whether_records_are_hidden(
         session = ClientSession.__new__(ClientSession)
         vars(session).update(canary_secret=SECRET, context=SimpleNamespace(policy=policy))
         site, spec = Site(graphs(), seed=0), SPECS["graph"]
-        wanted = planted(site.data, spec, SECRET, RECORDS, hidden=training is not None)
+        wanted = planted(site.data, spec, KEY, FLIPS, hidden=training is not None)
         audited = again.training_sites(
-            cast(Any, SimpleNamespace(policy=policy)), {"client-1": site}, spec
+            cast(Any, SimpleNamespace(policy=policy, view=SimpleNamespace(side=""))),
+            {"client-1": site},
+            spec,
         )
         assert torch.equal(audited["client-1"].data.x, wanted.x)
         with planting({"client-1": session}, {"client-1": site}, spec):
@@ -201,30 +206,82 @@ def test_what_is_held_out_is_in_no_canary(kind: str) -> None:
     data: Any = DATA[kind]()
     if kind == "rating":
         changed = replace(data, rating=torch.where(data.train, data.rating, 5.0))
-        assert not (made_up(changed, SPECS[kind], SECRET, RECORDS).y == 5.0).any()
+        assert not (made_up(changed, SPECS[kind], KEY, RECORDS).y == 5.0).any()
         return
     of = data.train if kind == "node" else data.train.repeat_interleave(3)
     changed = replace(data, x=torch.where(of[:, None], data.x, -7.0))
-    made = made_up(changed, SPECS[kind], SECRET, RECORDS)
+    made = made_up(changed, SPECS[kind], KEY, RECORDS)
     assert not (made.x == -7.0).any()
-    assert np.array_equal(made.x, made_up(data, SPECS[kind], SECRET, RECORDS).x)
+    assert np.array_equal(made.x, made_up(data, SPECS[kind], KEY, RECORDS).x)
 
 
 @pytest.mark.parametrize("kind", DATA)
 def test_without_training_records_there_are_none(kind: str) -> None:
     data: Any = DATA[kind]()
     with pytest.raises(UsageError, match="cannot be put into"):
-        made_up(replace(data, train=torch.zeros_like(data.train)), SPECS[kind], SECRET, RECORDS)
+        made_up(replace(data, train=torch.zeros_like(data.train)), SPECS[kind], KEY, RECORDS)
 
 
 def test_answers_to_generators_are_computed_again_with_canaries() -> None:
     """They are matched with a client's nodes, canaries among them: else nothing of it had left."""
     aid = Help(Sizes(features=5, latent=3, hidden=4, draws=2), 1, codes=4, clip=1.0, rate=0.1)
     sites = {name: Site(nodes(), seed=seed) for seed, name in enumerate(("client-1", "client-2"))}
-    trained = planted(nodes(), SPECS["node"], SECRET, RECORDS)
+    trained = planted(nodes(), SPECS["node"], KEY, FLIPS)
     run: Any = SimpleNamespace(sites=sites, training={n: s.on(trained) for n, s in sites.items()})
     first, _ = generators._summed(run, aid, 7, {"client-1": 0, "client-2": 12 + RECORDS}, None)
     turn = Turn(seed=7, step=0, reader=0)
     left, bare = (aid.answer(Site(d, seed=1), turn).slope for d in (trained, nodes()))
     assert np.allclose(np.sort(first.raw.ravel()), np.sort(left[-25:]))  # of the last layer
     assert not np.allclose(left, bare)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_no_two_columns_of_a_canary_are_known_to_be_of_one_record(sparse: bool) -> None:
+    """The key is opened in the end: it must not say from which record each value came."""
+    data, there = nodes(sparse=sparse), nodes()
+    other, moved = replace(data), there.x.clone()  # type: ignore[union-attr]
+    rows = np.flatnonzero(there.train.numpy())
+    for column in range(5):  # the same values in every column, in other records
+        moved[rows, column] = moved[np.roll(rows, column), column]
+    assert not torch.equal(moved, there.x)  # type: ignore[arg-type]
+    other = replace(data, x=Sparse.of(sp.csr_array(moved.numpy())) if sparse else moved)
+    one, same = (made_up(d, SPECS["node"], KEY, RECORDS).x for d in (data, other))
+    assert np.array_equal(one, same) and len(np.unique(one)) > 5
+
+
+def test_two_clients_with_one_secret_are_both_named() -> None:
+    def case(**secrets: bytes) -> Any:
+        told = {name: commitment(secret, "run", name) for name, secret in secrets.items()}
+        return SimpleNamespace(
+            roster_file=SimpleNamespace(run="run"),
+            roster=SimpleNamespace(names=lambda role: tuple(secrets)),
+            policy=SimpleNamespace(canaries=object()),
+            ledger_index=SimpleNamespace(
+                entries={
+                    name: [
+                        {"kind": "plan", "canaries": told[name]},
+                        {"kind": "close", "canaries": secret.hex()},
+                    ]
+                    for name, secret in secrets.items()
+                }
+            ),
+        )
+
+    first, second = (hashlib.sha256(text).digest() for text in (b"1", b"2"))
+    assert secrets_of(case(a=first, b=second)) == {"a": first, "b": second}  # the control
+    with pytest.raises(EvidenceError, match="a and c have one secret"):
+        secrets_of(case(a=first, b=second, c=first))
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_at_a_site_whose_messages_were_lost_canaries_prove_nothing(missing: int) -> None:
+    """Its ledger says that something was lost; what counted stands in the aggregator's alone."""
+    entries = [{"kind": "plan"}, {"kind": "heads", "missing": missing}]
+    case: Any = SimpleNamespace(
+        view=SimpleNamespace(side="a"), ledger_index=SimpleNamespace(entries={"a": entries})
+    )
+    if missing:
+        with pytest.raises(UsageError, match="was lost"):
+            again._arrived(case, ("train",))
+    else:
+        assert again._arrived(case, ("train",)) == {"a"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -33,7 +34,9 @@ class AttackRows:
             return [self._blank("ERROR", "what the receiver saw cannot be read")], ()
         try:
             found = one.run(material, self._generator(0), self._profile)
-            kept = [_of(row, material.units) for row in found.rows]
+            there = material.canaries is not None and one.needs_capture
+            gone = material.canaries.unopened if material.canaries and there else ()
+            kept = [_without(_of(row, material.units), gone) for row in found.rows]
             rows = [self.row(n, row) for n, row in enumerate(kept, 1)]
         except Exception as error:  # fails closed: no crash may hide the other attacks or pass
             return [self._blank("ERROR", f"the attack failed ({type(error).__name__})")], ()
@@ -141,6 +144,16 @@ def _of(found: Samples | NotApplicable, units: frozenset[str]) -> Samples | NotA
     )
 
 
+def _without(found: Samples | NotApplicable, gone: Sequence[str]) -> Samples | NotApplicable:
+    """Name the clients that a row on all clients' messages is not about, as nobody knows theirs."""
+    if isinstance(found, NotApplicable) or not found.client_clusters or not gone:
+        return found
+    note = _GONE.format(", ".join(gone[:_SHOWN]) + (", …" if len(gone) > _SHOWN else ""))
+    return replace(found, note=" ".join(filter(None, (note, found.note))))
+
+
+_SHOWN = 4
+_GONE = "Not looked at, as the coins of its canaries were never opened: {}."
 _CONTROLS = "The other clients of the controls were drawn from this site's own statistics"
 
 

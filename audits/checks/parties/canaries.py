@@ -5,13 +5,14 @@ from __future__ import annotations
 from audits.evidence.run_files import fail
 from audits.evidence.steps import Case, Check, NotChecked
 from audits.report.words import plural
-from protocols.errors import EvidenceError, SecureFglError
+from protocols.errors import SecureFglError
 from protocols.evidence.canaries import canary_words, opened
 from protocols.wire.roles import Role
 
 __all__ = ["CANARIES", "has_canaries", "secrets_of"]
 
 _STEP = "canaries"
+_SHOWN = 8
 
 
 def has_canaries(case: Case) -> bool:
@@ -48,8 +49,10 @@ def secrets_of(case: Case) -> dict[str, bytes]:
             if not committed:
                 fail(_STEP, f"{party} opens coins that it did not commit to")
             found[party] = opened(str(entry[_STEP]), committed, run, party)
-    if len(set(found.values())) != len(found):
-        fail(_STEP, "two clients have one secret, so each knows the other's coins")
+    owners: dict[bytes, str] = {}
+    for party, secret in sorted(found.items()):
+        if (other := owners.setdefault(secret, party)) != party:
+            fail(_STEP, f"{other} and {party} have one secret, so each knows the other's coins")
     return found
 
 
@@ -58,23 +61,18 @@ def canaries(case: Case) -> str:
     told = canary_words(case.policy.canaries, case.plan.data.task)
     if not {*told} <= {*case.plan.warnings}:
         fail(_STEP, "the plan does not list the canaries that the policy asks for")
-    found = secrets_of(case)
+    found, side = secrets_of(case), case.view.side
+    asked = [name for name in case.roster.names(Role.CLIENT) if side in ("", name)]
+    if not asked:
+        raise NotChecked("canaries are the clients', and only their ledgers show them")
     if not found:
         raise NotChecked("no client has opened its coins: no ledger was closed")
-    asked = case.roster.names(Role.CLIENT)  # whose ledger was not closed opened none
+    silent = [name for name in asked if name not in found]
+    open_ = f"; not closed, and so not opened: {', '.join(silent[:_SHOWN])}" if silent else ""
     return (
         f"{len(found)} of {plural(len(asked), 'client')} opened the coins that the first entry of "
-        "its ledger commits to; a secret that somebody knew otherwise leaves no trace"
+        f"its ledger commits to{open_}; a secret that somebody knew otherwise leaves no trace"
     )
 
 
 CANARIES = Check(_STEP, ("files", "plan", "roster", "chain"), canaries)
-
-
-def doubt(case: Case) -> str:
-    """Say why the coins of a run's canaries prove nothing; empty: nothing speaks against them."""
-    try:
-        secrets_of(case)
-    except EvidenceError as error:
-        return error.what
-    return ""

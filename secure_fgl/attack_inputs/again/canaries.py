@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -11,16 +11,16 @@ import numpy as np
 from algorithms.tasks.client_model import ClientModel, predictions
 from algorithms.tasks.site import Site
 from audits.attacks import Canaries, Candidates
-from audits.checks.parties.canaries import doubt, secrets_of
+from audits.checks.parties.canaries import secrets_of
 from audits.evidence.steps import Case
-from protocols.evidence.canaries import coins
+from protocols.evidence.canaries import coins, content_key
 from secure_fgl.attack_inputs.again.records import Asked
 from secure_fgl.config import Config
-from secure_fgl.data.canaries import made_up, with_canaries
+from secure_fgl.data.canaries import made_up, planted, with_canaries
 from secure_fgl.errors import UsageError
 from secure_fgl.run.driver import one_thread_and_deterministic
 
-__all__ = ["canary_material", "training_sites"]
+__all__ = ["canary_material", "check_opened", "training_sites", "unopened_of"]
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -28,34 +28,63 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 def training_sites(case: Case, sites: Mapping[str, Site], spec: Any) -> dict[str, Site]:
     """Return the clients' sites as they trained, with those canaries that won their flip.
 
-    Without canaries these are the sites themselves.
+    Without canaries these are the sites themselves. Who has not opened its coins is left out:
+    nobody can compute again what it trained on. At one party's side all other sites are drawn;
+    nobody trained on them, and they stay as they are.
 
     Raises:
         EvidenceError: coins were opened that nobody committed to.
-        UsageError: a client has not opened its coins.
+        UsageError: no client of the run, or not the one whose side it is, has opened its coins.
     """
-    canaries = case.policy.canaries
+    canaries, side = case.policy.canaries, case.view.side
     if canaries is None:
         return dict(sites)
-    secrets = secrets_of(case)
-    if missing := sorted(set(sites) - set(secrets)):
+    secrets, hidden = secrets_of(case), case.policy.training is not None
+    if not set(secrets) & ({side} if side else set(sites)):
         raise UsageError(
-            f"{len(missing)} clients have not opened the coins of their canaries, so nobody can "
-            "compute again what they trained on.",
-            why="their ledgers were not closed: the run was killed, or they left it",
+            "The coins of canaries were not opened, so nobody can compute again what was trained "
+            "on.",
+            why="a client opens them when it closes its ledger: the run was killed, or it left it",
             fix="attack a run that ended, or gather the sides of those that are missing",
         )
-    found, hidden = {}, case.policy.training is not None
-    for name, site in sites.items():
-        made = made_up(site.data, spec, secrets[name], canaries.records, hidden=hidden)
-        found[name] = site.on(
-            with_canaries(site.data, made, coins(secrets[name], canaries.records))
+    found = {name: site for name, site in sites.items() if side and name != side}
+    for name in sites.keys() & secrets.keys() - found.keys():
+        key, flips = content_key(secrets[name]), coins(secrets[name], canaries.records)
+        data = planted(sites[name].data, spec, key, flips, hidden=hidden)
+        found[name] = sites[name].on(data)
+    return {name: found[name] for name in sites if name in found}
+
+
+def unopened_of(sites: Collection[str], training: Collection[str]) -> tuple[str, ...]:
+    """Return the clients that never opened their canaries' coins: nobody knows what they said.
+
+    Args:
+        sites: names of all clients.
+        training: names of those of which `training_sites` knows what they trained on.
+    """
+    return tuple(sorted(set(sites) - set(training)))
+
+
+def check_opened(sites: Collection[str], training: Collection[str]) -> None:
+    """Raise UsageError where what is looked at is of all clients together, and one is missing.
+
+    A cosine, or the sum of all others' answers, can only be held against what everybody said.
+    """
+    if missing := unopened_of(sites, training):
+        raise UsageError(
+            "The messages of this run compare or join all clients, and some have not opened "
+            f"the coins of their canaries: {', '.join(missing[:8])}.",
+            fix="gather the sides of those that are missing, or run again",
         )
-    return found
 
 
 def canary_material(
-    case: Case, config: Config, task: Any, sites: Mapping[str, Site], training: Mapping[str, Site]
+    case: Case,
+    config: Config,
+    task: Any,
+    sites: Mapping[str, Site],
+    training: Mapping[str, Site],
+    asked: Collection[str],
 ) -> Canaries | None:
     """Return all canaries of a run; None if it has none.
 
@@ -64,27 +93,56 @@ def canary_material(
         config: with the auditor's own paths.
         task: of the run.
         sites: of all clients, without canaries.
-        training: as they trained.
+        training: as they trained; see `training_sites`.
+        asked: names of the Asks to which clients answer with what changes the model.
+
+    Raises:
+        UsageError: at one party's side: what its client sent was lost, and only the aggregator's
+            ledger shows whether any of it ever counted.
     """
     if (canaries := case.policy.canaries) is None:
         return None
-    spec, secrets, records = task.spec, secrets_of(case), canaries.records
+    spec, records, side = task.spec, canaries.records, case.view.side
     hidden = case.policy.training is not None
+    secrets = {name: s for name, s in secrets_of(case).items() if name in training}
     made = {
-        name: made_up(site.data, spec, secrets[name], records, hidden=hidden)
-        for name, site in sites.items()
+        name: made_up(sites[name].data, spec, content_key(secret), records, hidden=hidden)
+        for name, secret in secrets.items()
     }
     every = np.ones(records, dtype=bool)
     whole = {name: with_canaries(sites[name].data, one, every) for name, one in made.items()}
-    asked = _Asking(config, task, case.plan.seed, training, whole, records)
+    again = _Asking(config, task, case.plan.seed, training, whole, records)
     return Canaries(
         coins={name: coins(secret, records) for name, secret in secrets.items()},
         features={name: one.x for name, one in made.items()} if spec.task == "node" else {},
-        model=asked.model,
-        confidence=asked.confidence,
-        alone=asked.alone,
-        doubt=doubt(case),
+        model=again.model,
+        confidence=again.confidence,
+        alone=again.alone,
+        arrived=_arrived(case, asked),
+        controls=tuple(sorted(training.keys() - secrets.keys())) if side else (),
+        unopened=unopened_of(sites, training),
     )
+
+
+def _arrived(case: Case, asked: Collection[str]) -> frozenset[str]:
+    """Return the clients of which an answer to some of these Asks counted, by the ledgers.
+
+    A client whose updates never arrived is no member of any model: its canaries are as if none had
+    trained.
+    """
+    if side := case.view.side:
+        entries = case.ledger_index.entries.get(side, [])
+        if any(entry["kind"] == "heads" and entry.get("missing") for entry in entries):
+            raise UsageError(
+                "Something that this client sent was lost, and here nobody can tell what counted.",
+                why="its canaries prove nothing where its updates never arrived",
+                fix="only the aggregator's ledger shows it: gather all sides",
+            )
+        return frozenset({side})
+    asks = [ask for ask in case.exchanges.all.values() if ask.name in asked]
+    smallest = case.plan.smallest_cohort
+    counted = (ask.arrived - {ask.reader} for ask in asks if not ask.lost(smallest))
+    return frozenset[str]().union(*counted)
 
 
 @dataclass(frozen=True, repr=False)

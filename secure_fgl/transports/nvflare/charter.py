@@ -196,8 +196,6 @@ class Charter:
             yield "its configuration or its plan names another policy than the one it holds"
         if self.policy.approvals:
             yield "its policy names approvers of a plan, and a charter is for parties to sign"
-        if self.policy.canaries is not None:
-            yield "its policy has canaries, which only a simulation puts in so far"
         if agreed.data.partition.called != plan.clients:
             yield "its configuration names other clients than its plan"
         yield from strangers(self.roster, roles_of(plan, self.policy))

@@ -140,15 +140,17 @@ def _opened(kit: PartyKit, status: StatusFile, files: contextlib.ExitStack) -> P
     again = (kit.run_folder / "roster.json").is_file()
     folder = RunFolder(kit.run_folder, again=again)
     form = prepared.form()
-    site = None
+    site = sandbox = None
     if kit.me.party.role is Role.CLIENT:
-        site, form = isolated(kit, prepared, form, files)
+        site, form, sandbox = isolated(kit, prepared, form, files)
     making = making_of(kit, prepared, form, site, folder, again, files)
     state_stores = StateStores(kit.charter.run, kit.run_folder, kit.keys)
     files.callback(state_stores.release)
     session, outcomes = taken_up(kit, making, folder, state_stores) if again else (
         begun(kit, making, folder, state_stores), ()
     )  # fmt: skip
+    if sandbox is not None:
+        sandbox.plant(session)
     _floors.check()  # by now all code that protects is loaded
     held = files.pop_all()
     return PartyProcess(

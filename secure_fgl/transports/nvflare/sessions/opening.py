@@ -34,8 +34,8 @@ TRANSPORT = "nvflare"
 
 def isolated(
     kit: PartyKit, prepared: Preparation, form: Form[Any], files: contextlib.ExitStack
-) -> tuple[Site, Form[Any]]:
-    """Return a client's site without its data, and answers of the process that has them.
+) -> tuple[Site, Form[Any], Sandbox]:
+    """Return a client's site without its data, and answers of the process that has them, and it.
 
     This process holds the keys and never the data; the other one the data and never a key. Of own
     data it opens this client's folder alone. Of a published set, which everybody has, the
@@ -47,7 +47,7 @@ def isolated(
     )
     files.enter_context(sandbox)
     site = Site(None, seed=0)  # its draws are counted here and made there
-    return site, sandbox.form(form, {kit.name: site})
+    return site, sandbox.form(form, {kit.name: site}), sandbox
 
 
 def making_of(
