@@ -1,6 +1,6 @@
 """What `deploy/` says: linted as far as this machine allows, and held to programs that it names.
 
-No image is built, no container and no unit started here: deploy/README.md says so.
+Nothing is built or started here; deploy/README.md says what was.
 """
 
 from __future__ import annotations
@@ -153,6 +153,45 @@ def test_the_image_for_one_person_keeps_keys_and_budgets_apart_from_runs() -> No
     assert volumes == ["/runs", "/state"] and told[budgets.VARIABLE].startswith("/state/")
     assert ("WORKDIR", "/runs") in found and told[ROOT_VARIABLE] == "/data"
     assert ("ENTRYPOINT", '["secure-fgl"]') in found
+
+
+def unowned(service: dict[str, Any], made: str) -> list[str]:
+    """Return the folders of named volumes that an image does not make for the service's user."""
+    uid, gid = service["user"].split(":")
+    _, _, rest = made.partition(f"install -d -m 0700 -o {uid} -g {gid} ")
+    targets = [v["target"] for v in service["volumes"] if v["type"] == "volume"]
+    return [folder for folder in targets if folder not in rest.split()]
+
+
+def test_a_rehearsal_s_volume_belongs_to_its_user() -> None:
+    """With Docker a named volume takes its owner from the image's folder, or is root's."""
+    made = " ".join(rest for word, rest in steps("Dockerfile") if word == "RUN")
+    service = composed("rehearsal.yaml")["services"]["rehearsal"]
+    assert unowned(service, made) == [] and unowned(service, "") == ["/runs"]  # the controls
+    assert unowned({**service, "user": "10002:10000"}, made) == ["/runs"]
+
+
+def test_the_page_hardens_the_kit_where_it_stays(tmp_path: Path) -> None:
+    """A server's kit names its own place once it is hardened; the page says so, and it is so."""
+    from secure_fgl.transports.nvflare.kits import harden
+
+    (local := tmp_path / "kit" / "local").mkdir(parents=True)
+    stored = {"args": {"storage": {"args": {"root_dir": "/tmp/elsewhere"}}}}
+    given = {"components": [], "snapshot_persistor": stored}
+    (local / "resources.json.default").write_text(json.dumps(given), "utf-8")
+    harden(tmp_path / "kit")
+    assert str(tmp_path / "kit" / "state") in (local / "resources.json").read_text("utf-8")
+    page = (DEPLOY / "README.md").read_text("utf-8")
+    for folders in ("/srv/secure-fgl/SITE --kit /srv/nvflare/SITE", "/party --kit /kit"):
+        assert f"site harden {folders}" in page
+
+
+def test_the_page_makes_the_folder_of_credentials_first() -> None:
+    """Debian 12 has no /etc/credstore.encrypted, and systemd-creds does not make it."""
+    page = (DEPLOY / "README.md").read_text("utf-8")
+    assert 0 < page.find("install -d -m 0700 /etc/credstore.") < page.find("systemd-creds encrypt")
+    (where,) = {settings(name)["LoadCredentialEncrypted"][0] for name in (PARTY, SWEEP)}
+    assert where.partition(":")[2].startswith("/etc/credstore.encrypted/")
 
 
 @pytest.mark.parametrize("image", IMAGES)
