@@ -46,7 +46,7 @@ import numpy as np
 from audits.attacks._methods.span import Pair
 from audits.attacks._methods.statistics import auc, best_known, shares_above
 from audits.attacks._shared.material import Array, Exposure, Material
-from audits.attacks._shared.payloads import ROUNDS, over_payloads, single
+from audits.attacks._shared.payloads import ROUNDS, over_payloads, read_from
 from audits.attacks._shared.rules import Rule
 from audits.attacks._shared.samples import Findings, NotApplicable, Samples
 from audits.attacks._shared.span_trials import Draw, Spans, Trial, kept, trials
@@ -72,7 +72,7 @@ class GradSpan:
     id: str = "A05"
     name: str = "grad-span"
     question: str = "Was this node in a client's training data?"
-    payloads: tuple[str, ...] = ("P01", "P02", "P05", "P06")
+    payloads: tuple[str, ...] = ("P01", "P02", "P05", "P06", "P21")
     metric: str = AUC.metric
     margin: float = AUC.margin
     gate: float = AUC.gate
@@ -88,7 +88,7 @@ class GradSpan:
         spans, draw = Spans(layers), Draw(rng, _MOST.get(profile, _MOST["quick"]))
 
         def rows(payload: str, there: Sequence[Exposure]) -> list[Samples | NotApplicable]:
-            seen = "its own message" if single(payload) else "a total over the cohort"
+            seen = read_from(payload, "its own message", "a total over the cohort")
             what = f"training nodes of a client, from {seen}"
             note = AFRESH if any(one.afresh is not None for one in there) else ""
             found = _rows(payload, what, trials(there, spans, draw), note)

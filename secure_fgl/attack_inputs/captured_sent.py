@@ -27,12 +27,18 @@ from protocols.forms import Exchange, Form
 from protocols.messages import Message
 from protocols.plan.steps import Step
 from protocols.policy.guard import find
-from protocols.sessions.store.recording import Captured
+from protocols.sessions.store.recording import Captured, keeps_given
 from protocols.wire.envelope import Envelope, commitment
 
 __all__ = ["check_said", "check_sent", "must_have", "must_say", "summed"]
 
-COMPUTED = (Disclosure.SUM, Disclosure.MIXED, Disclosure.NOISED, Disclosure.SIMILARITY)
+COMPUTED = (
+    Disclosure.SUM,
+    Disclosure.MIXED,
+    Disclosure.NOISED,
+    Disclosure.SIMILARITY,
+    Disclosure.WEIGHTED_SUM,
+)
 """Uploads that are captured, and computed again."""
 
 _BROUGHT = (Disclosure.MIXED, Disclosure.SIMILARITY)
@@ -40,13 +46,16 @@ _BROUGHT = (Disclosure.MIXED, Disclosure.SIMILARITY)
 
 
 def must_say(case: Case, form: Form[Any], client: str) -> set[int]:
-    """Return the exchanges in which a client sent what was to be captured."""
+    """Return the exchanges in which a client sent, or took, what was to be captured."""
+    handed = {exchange.name for exchange in form.exchanges if keeps_given(exchange)}
     return {
         sent.exchange
         for sent in case.ledger_index.releases()
         if sent.party == client
-        and sent.step is Step.UP
-        and sent.part in COMPUTED
+        and (
+            (sent.step is Step.UP and sent.part in COMPUTED)
+            or (sent.step is Step.ACK and sent.ask in handed)
+        )
         and _captured(case, form, sent.ask, sent.round)
     }
 

@@ -102,12 +102,12 @@ class Exposure:
         known: what everybody was given; ``weights``: (d,).
         raw: the client's message before protection, recomputed; ``delta``: (d,), and ``count``, a
             scalar, if the message has it (then delta is weighted by it).
-        seen: what the receiver learnt of it, decoded: the client's own upload where it left in
-            clear, else the total over the cohort; None: nothing.
+        seen: what was learnt of it: its own upload in clear, a total or a row; None: nothing.
         cohort, truth: clients whose data `seen` holds, 1: its own upload; the truth of this client.
         lr, steps: step size and gradient steps of the round; public settings.
         optimiser: ``sgd``, ``adamw`` or ``adam``, a public setting too; empty: unknown.
         afresh: as `raw`, of a client without memory; None where it remembers nothing of others.
+        payload: the id of what was read, where it is no upload and no total: ``P21``.
     """
 
     client: str
@@ -121,6 +121,7 @@ class Exposure:
     steps: int
     optimiser: str = ""
     afresh: Mapping[str, Array] | None = None
+    payload: str = ""
 
 
 @dataclass(frozen=True, repr=False)
