@@ -44,7 +44,7 @@ _CONTROLS = 4
 _WHOLE = {"delta", "count"}
 _NO_CHANGE = "no captured message of this client holds a change of the model"
 _WEIGHED = (
-    "vectors that are weighed are looked at where all clients' sides lie (audit gather): whom a row "
+    "vectors that are weighed are looked at where all sides lie (audit gather): whom a row "
     "holds follows from what all of them said"
 )
 _NO_TOTAL = (
