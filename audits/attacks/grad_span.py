@@ -22,7 +22,9 @@ the vector, closeness to the mean of all candidates, its size in the model that 
 victim's members; outsiders who had influence there are left out, as far as is known. Clients that
 remember what they were handed (the trackers of FedGATE and APFL-GATE) say the mean of all clients'
 gradients again, the victim's among them: of these the null takes what a client without memory says
-to the same model. For a total, members of anybody in the round are no outsiders.
+to the same model. For a total, members of anybody in the round are no outsiders. Vectors that are
+weighed (FED-PUB, FedEgo) are read as changes, less what their client began with; a row of them
+(P21) is read by another client, less what that one began with.
 
 **What it cannot show.** That the graph hides anyone: nodes near a training node leave their vector
 too, and are left out here. The attacker's list holds the true records and their exact features;

@@ -23,7 +23,8 @@ overlap has little room, and the share of the prior's error that is removed is a
 **Controls.** Raw: the same on the unprotected message. Null: the same on other clients' messages.
 An estimate from another client's message may be worse than a guess, since clients differ; that is
 no sign of bias. Overlap is concave, so on average over the other clients it cannot be better than
-guessing from their mean: a null above the prior is what shows a bias.
+guessing from their mean: a null above the prior is what shows a bias. Vectors that are weighed are
+read as A05 reads them, in clear or in another client's row.
 
 **What it cannot show.** Several local steps with large step sizes wash the counts out; the attack
 is then called weak and proves nothing. Where all clients but one collude, they can subtract their
