@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["REHEARSED", "Cell", "cells", "document"]
+__all__ = ["ACCEPTED", "REHEARSED", "Cell", "cells", "document"]
 
 Settings = dict[str, Any]
 _EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -50,6 +50,10 @@ _ROUNDS = {"gcfl_plus": 9}
 """More than asked for: sequences of five norms are compared in the fifth round of a cluster."""
 _ALWAYS = ("unsafe_plaintext", "pilot", "strict")
 _MORE = ("calibrated", "ldp")
+ACCEPTED = "ldp, noise accepted"
+"""`ldp` refuses cohorts as small as these; a policy of one's own may accept what they err by."""
+_OWN_NOISE = ("fed_avg", "fed_per_gnn")
+"""Which of them `ldp` and `calibrated` admit: what the others say no noise of these hides."""
 REHEARSED = "strict, rehearsed"
 """`strict` captures nothing: its plan is played again with captures, attacked, and thrown away."""
 
@@ -88,7 +92,8 @@ def _policies(algorithm: str, *, main: bool) -> tuple[str, ...]:
     if not main:
         return (*_ALWAYS, *published)
     mixed = ("shuffled",) if algorithm == "fed_ego" else ()
-    return (*_ALWAYS, REHEARSED, *published, *mixed, *_MORE)
+    accepted = (ACCEPTED,) if algorithm in _OWN_NOISE else ()
+    return (*_ALWAYS, REHEARSED, *published, *mixed, *_MORE, *accepted)
 
 
 def document(cell: Cell, data: str, rounds: int) -> Settings:
@@ -118,6 +123,8 @@ def document(cell: Cell, data: str, rounds: int) -> Settings:
     policy = "strict" if cell.policy == REHEARSED else cell.policy
     if policy == "published":
         policy = str(_EXAMPLES / _PUBLISHED[cell.algorithm])
+    elif policy == ACCEPTED:
+        policy = str(_EXAMPLES / "ldp_accepted_policy.yaml")
     elif cell.algorithm in _ROWS and policy == "pilot":
         policy = str(_EXAMPLES / "rows_policy.yaml")
     return {

@@ -127,7 +127,7 @@ BUNDLE = Format("bundle", 3, "check it with the program that made it, or ask for
 STATE = Format(
     "kept state", 11, "resume with the program that the run began with, or start it again", b"SFGS"
 )
-CAPTURE = Format("capture", 3, _AUDIT, mark=b"SFGC")
+CAPTURE = Format("capture", 4, _AUDIT, mark=b"SFGC")
 CLIENT_MODEL = Format(
     "client model", 1, "take the model out with the program that made the run", mark=b"SFGM"
 )

@@ -49,7 +49,7 @@ from audits.attacks._models.canary_scores import Loss, Score, Span, Target, Tria
 from audits.attacks._models.one_run import bound_of
 from audits.attacks._shared.material import Array, Exposure, Material
 from audits.attacks._shared.models import Claim
-from audits.attacks._shared.payloads import over_payloads, sent, single
+from audits.attacks._shared.payloads import over_payloads, read_from, sent
 from audits.attacks._shared.rules import Rule
 from audits.attacks._shared.samples import Findings, NotApplicable, Samples
 from audits.attacks._shared.span_trials import Spans
@@ -84,7 +84,7 @@ class CanaryTest:
     id: str = "A11"
     name: str = "dp-canary"
     question: str = "Which made-up records trained, and what does that prove of epsilon?"
-    payloads: tuple[str, ...] = ("P01", "P02", "P05", "P06", _MODEL)
+    payloads: tuple[str, ...] = ("P01", "P02", "P05", "P06", "P21", _MODEL)
     metric: str = AUC.metric
     margin: float = AUC.margin
     gate: float = AUC.gate
@@ -133,7 +133,7 @@ class _Asked:
             rounds.setdefault(one.round, {})[one.client] = one
         whole = {n: found for n, found in rounds.items() if len(found) > 1}
         clients = [c for c in self._clients if any(c in found for found in whole.values())]
-        seen = "its own messages" if single(payload) else "totals over the cohort"
+        seen = read_from(payload, "its own messages", "totals over the cohort")
         if len(clients) < self.fewest:
             return [NotApplicable(_FEW, payload, f"canaries of a client, from {seen}", arises=True)]
         found = list[Samples | NotApplicable]()

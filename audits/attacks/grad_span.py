@@ -22,7 +22,9 @@ the vector, closeness to the mean of all candidates, its size in the model that 
 victim's members; outsiders who had influence there are left out, as far as is known. Clients that
 remember what they were handed (the trackers of FedGATE and APFL-GATE) say the mean of all clients'
 gradients again, the victim's among them: of these the null takes what a client without memory says
-to the same model. For a total, members of anybody in the round are no outsiders.
+to the same model. For a total, members of anybody in the round are no outsiders. Vectors that are
+weighed (FED-PUB, FedEgo) are read as changes, less what their client began with; a row of them
+(P21) is read by another client, less what that one began with.
 
 **What it cannot show.** That the graph hides anyone: nodes near a training node leave their vector
 too, and are left out here. The attacker's list holds the true records and their exact features;
@@ -46,7 +48,7 @@ import numpy as np
 from audits.attacks._methods.span import Pair
 from audits.attacks._methods.statistics import auc, best_known, shares_above
 from audits.attacks._shared.material import Array, Exposure, Material
-from audits.attacks._shared.payloads import ROUNDS, over_payloads, single
+from audits.attacks._shared.payloads import ROUNDS, over_payloads, read_from
 from audits.attacks._shared.rules import Rule
 from audits.attacks._shared.samples import Findings, NotApplicable, Samples
 from audits.attacks._shared.span_trials import Draw, Spans, Trial, kept, trials
@@ -72,7 +74,7 @@ class GradSpan:
     id: str = "A05"
     name: str = "grad-span"
     question: str = "Was this node in a client's training data?"
-    payloads: tuple[str, ...] = ("P01", "P02", "P05", "P06")
+    payloads: tuple[str, ...] = ("P01", "P02", "P05", "P06", "P21")
     metric: str = AUC.metric
     margin: float = AUC.margin
     gate: float = AUC.gate
@@ -88,7 +90,7 @@ class GradSpan:
         spans, draw = Spans(layers), Draw(rng, _MOST.get(profile, _MOST["quick"]))
 
         def rows(payload: str, there: Sequence[Exposure]) -> list[Samples | NotApplicable]:
-            seen = "its own message" if single(payload) else "a total over the cohort"
+            seen = read_from(payload, "its own message", "a total over the cohort")
             what = f"training nodes of a client, from {seen}"
             note = AFRESH if any(one.afresh is not None for one in there) else ""
             found = _rows(payload, what, trials(there, spans, draw), note)

@@ -23,7 +23,8 @@ overlap has little room, and the share of the prior's error that is removed is a
 **Controls.** Raw: the same on the unprotected message. Null: the same on other clients' messages.
 An estimate from another client's message may be worse than a guess, since clients differ; that is
 no sign of bias. Overlap is concave, so on average over the other clients it cannot be better than
-guessing from their mean: a null above the prior is what shows a bias.
+guessing from their mean: a null above the prior is what shows a bias. Vectors that are weighed are
+read as A05 reads them, in clear or in another client's row.
 
 **What it cannot show.** Several local steps with large step sizes wash the counts out; the attack
 is then called weak and proves nothing. Where all clients but one collude, they can subtract their
@@ -46,7 +47,7 @@ from audits.attacks._judging.skill import fits, skill
 from audits.attacks._methods.statistics import auc, best_known
 from audits.attacks._shared.label_mix import Estimate, Last, estimate, together
 from audits.attacks._shared.material import Array, Exposure, Layers, Material, change
-from audits.attacks._shared.payloads import ROUNDS, by_round, over_payloads, single
+from audits.attacks._shared.payloads import ROUNDS, by_round, over_payloads, read_from
 from audits.attacks._shared.rules import Rule
 from audits.attacks._shared.samples import Findings, NotApplicable, Samples
 
@@ -118,7 +119,7 @@ class LabelCount:
     id: str = "A04"
     name: str = "label-count"
     question: str = "Which classes, and how many of each, does a client hold?"
-    payloads: tuple[str, ...] = ("P01", "P02", "P05", "P06")
+    payloads: tuple[str, ...] = ("P01", "P02", "P05", "P06", "P21")
     metric: str = MIX.metric
     margin: float = MIX.margin
     gate: float = MIX.gate
@@ -148,7 +149,7 @@ class LabelCount:
         if not rounds:
             why = "class counts of two clients in one round are needed, the victim's and another's"
             return [NotApplicable(why, payload, arises=True)]
-        seen = "their own message" if single(payload) else "a total over the cohort"
+        seen = read_from(payload, "their own message", "a total over the cohort")
         drawn = _Drawn(rng, others)
         counted = [_Trial(r, place, drawn) for r in rounds for place in range(len(r.victims))]
         rows = _rows(counted, payload, seen)

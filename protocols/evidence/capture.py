@@ -12,6 +12,9 @@ Of a masked vector a client also keeps the residues as they went into the seal o
 which nobody but the receiver could open again. They are uniform; beside what the client said they
 are the sum of its masks. No key and no single pair's mask is kept.
 
+Where a client is handed a row of its own, it keeps that too, though it says nothing to it: nobody
+else has it, so nobody else could show what others in it give away.
+
 Each piece is written once, and the party's ledger names it with the SHA-256 of its locked bytes, in
 the same durable write as the exchange that it is of. So a piece that is changed, exchanged or taken
 away is seen by whoever has the ledger, long after the key is gone.

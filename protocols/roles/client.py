@@ -25,6 +25,7 @@ from protocols.sessions.services.progress import Progress
 from protocols.sessions.services.public_keys import PublicKeys
 from protocols.sessions.services.receipts import Receipts
 from protocols.sessions.services.spending import Spending
+from protocols.sessions.store.recording import keeps_given
 from protocols.sessions.table import Event, State, table
 from protocols.wire.codec import pieces
 from protocols.wire.cohorts import as_set
@@ -154,7 +155,10 @@ class ClientSession(Session):
         sender = incoming.header.sender
         if not messages:
             item = self.context.find(exchange.name, Service.ASK, Step.ACK)
-            return [self.send(item, [Acknowledgement()], sender, where)]
+            taken = self.send(item, [Acknowledgement()], sender, where)
+            if recorder is not None and keeps_given(exchange):
+                recorder.sent(exchange.name, where, before, [taken.data], None, {})
+            return [taken]
         deliveries = self._send_each(exchange.name, messages, sender, where)
         inside = self._gateway.inside()  # forgotten, whether it is captured or not
         if recorder is not None:

@@ -27,12 +27,18 @@ from protocols.forms import Exchange, Form
 from protocols.messages import Message
 from protocols.plan.steps import Step
 from protocols.policy.guard import find
-from protocols.sessions.store.recording import Captured
+from protocols.sessions.store.recording import Captured, keeps_given
 from protocols.wire.envelope import Envelope, commitment
 
 __all__ = ["check_said", "check_sent", "must_have", "must_say", "summed"]
 
-COMPUTED = (Disclosure.SUM, Disclosure.MIXED, Disclosure.NOISED, Disclosure.SIMILARITY)
+COMPUTED = (
+    Disclosure.SUM,
+    Disclosure.MIXED,
+    Disclosure.NOISED,
+    Disclosure.SIMILARITY,
+    Disclosure.WEIGHTED_SUM,
+)
 """Uploads that are captured, and computed again."""
 
 _BROUGHT = (Disclosure.MIXED, Disclosure.SIMILARITY)
@@ -40,10 +46,13 @@ _BROUGHT = (Disclosure.MIXED, Disclosure.SIMILARITY)
 
 
 def must_say(case: Case, form: Form[Any]) -> dict[str, set[int]]:
-    """Return, by client, the exchanges in which it sent what was to be captured."""
+    """Return, by client, the exchanges in which it sent, or took, what was to be captured."""
+    handed = {exchange.name for exchange in form.exchanges if keeps_given(exchange)}
     found: dict[str, set[int]] = {}
     for sent in case.ledger_index.releases():
-        looked = sent.step is Step.UP and sent.part in COMPUTED
+        looked = (sent.step is Step.UP and sent.part in COMPUTED) or (
+            sent.step is Step.ACK and sent.ask in handed
+        )
         if looked and _captured(case, form, sent.ask, sent.round):
             found.setdefault(sent.party, set()).add(sent.exchange)
     return found

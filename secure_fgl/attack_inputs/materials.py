@@ -19,11 +19,12 @@ from protocols.errors import EvidenceError, LedgerError, OtherEvidence, OtherVer
 from secure_fgl.attack_inputs.again.canaries import canary_material, unopened_of
 from secure_fgl.attack_inputs.again.released import released_models
 from secure_fgl.attack_inputs.model_layout import layers_of
-from secure_fgl.attack_inputs.replayed import WEIGHED, ReplayedRun
+from secure_fgl.attack_inputs.replayed import ReplayedRun
 from secure_fgl.attack_inputs.replica import has_replica, replica_of
 from secure_fgl.attack_inputs.truths import tested_of
 from secure_fgl.attack_inputs.updates import says_updates, updates, weighs
 from secure_fgl.attack_inputs.verified_run import NeedsPlugin, verified
+from secure_fgl.attack_inputs.weighed import UNWEIGHED
 from secure_fgl.errors import UsageError
 from secure_fgl.plugins.finding import Given
 from secure_fgl.run.driver import one_thread_and_deterministic
@@ -90,7 +91,7 @@ def material(
     missing, unread, unopened = "", False, unopened_of(replay.sites, replay.training)
     if not found:
         unread = weighs(case) or bool(unopened)
-        missing = WEIGHED if weighs(case) else "no captured message holds a model update"
+        missing = UNWEIGHED if weighs(case) else "no captured message holds a model update"
         missing = f"{_UNOPENED}: {', '.join(unopened[:_SHOWN])}" if unopened else missing
     replica, unasked = _asked(replay)
     return Material(

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
-from algorithms.tasks import Task
+from algorithms.tasks import Fitted, MaskedTask, Task
 from algorithms.tasks.ego import EgoTask
 from algorithms.tasks.site import Site
 from audits.attacks import Mixtures
@@ -34,7 +34,7 @@ from protocols.sessions.store.recording import Captured
 from secure_fgl.attack_inputs.run_code import RunCode
 from secure_fgl.config import Config
 
-__all__ = ["Replayed", "answered", "mixed_material"]
+__all__ = ["Replayed", "answered", "idle", "mixed_material"]
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -92,7 +92,7 @@ def mixed_material(
     mixing = {e.name: e for e in run.form.exchanges if _kinds(e)}
     if not mixing:
         return []
-    idle = _idle(run)
+    still = idle(run)
     found: list[Mixtures] = []
     for client, captured in sorted(answers.items()):
         mine = [a for a in captured if a.exchange in mixing]
@@ -105,7 +105,7 @@ def mixed_material(
             if reply is None or client not in arrived:
                 continue
             site, exchange = run.sites[client], mixing[answer.exchange]
-            found += _mixed(run, client, site, answer, exchange, reply, idle)
+            found += _mixed(run, client, site, answer, exchange, reply, still)
     return found
 
 
@@ -120,7 +120,7 @@ def _mixed(
     answer: Captured,
     exchange: Exchange,
     reply: Reply,
-    idle: Form[Any],
+    still: Form[Any],
 ) -> Iterator[Mixtures]:
     """Let a client answer once more, and find its mixtures among those that were read.
 
@@ -140,7 +140,7 @@ def _mixed(
     if find(chain, "relay") is not None:
         read = tuple(_picked(made, each) for each in read)
     seen = _matching(layout, made, read)
-    begun = next(e for e in idle.exchanges if e.name == exchange.name)
+    begun = next(e for e in still.exchanges if e.name == exchange.name)
     before = unmixed_of(answered(site, answer, begun, kind))
     tables = {"computed": records, "begun": before}
     features, label = mixed_fields(kind)
@@ -172,10 +172,12 @@ def answered(site: Site, answer: Captured, exchange: Exchange, kind: type[Messag
     return next(m for m in (said if isinstance(said, tuple) else (said,)) if type(m) is kind)
 
 
-def _idle(run: Replayed) -> Form[Any]:
+def idle(run: Replayed) -> Form[Any]:
     """Return the run's form over a task that learns nothing: it says what a round began with."""
     task: Any = copy.copy(run.task)
     task.fit = lambda weights, site, **options: weights
+    if isinstance(task, MaskedTask):
+        task.fit_masked = lambda weights, masks, site, **options: Fitted(weights, masks)
     return run.case.policy.admit(run.code.bare(task))
 
 

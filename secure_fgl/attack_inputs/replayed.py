@@ -61,6 +61,7 @@ from secure_fgl.attack_inputs.tags import tag_material
 from secure_fgl.attack_inputs.truths import truth_of
 from secure_fgl.attack_inputs.updates import Arrays, fields, updates
 from secure_fgl.attack_inputs.verified_run import config_of, plugins_of
+from secure_fgl.attack_inputs.weighed import weighed_field, weighed_kind, weighed_material
 from secure_fgl.config import Config
 from secure_fgl.data.sources._shared.refusing import nothing_fetched
 from secure_fgl.errors import UsageError
@@ -69,8 +70,6 @@ from secure_fgl.plugins.finding import Given
 from secure_fgl.run.simulation import Preparation
 from secure_fgl.store.captures import Captures
 from secure_fgl.store.finished_run import Run
-
-WEIGHED = "updates inside messages that are weighed cannot be computed again yet"
 
 
 @dataclass(frozen=True, repr=False)
@@ -123,8 +122,9 @@ class ReplayedRun:
     def exposures(self, *, first_only: bool) -> list[Exposure]:
         """Return every client's captured updates; what was computed again is what left."""
         replies, exchanges = self._replies(), dict[int, list[tuple[str, Captured]]]()
+        checked = self._checked()
         first: set[int] = set()
-        for client, answers in self._checked().items():
+        for client, answers in checked.items():
             begun = min((a.round for a in answers), default=0)
             first |= {a.number for a in answers if a.round == begun}
             for answer in answers:
@@ -134,6 +134,7 @@ class ReplayedRun:
         computed = {number: self._computed(exchanges[number]) for number in chosen}
         whole = ((said, replies.get(number)) for number, said in computed.items() if said)
         found = [exposure for one in whole for exposure in self._exposed(*one)]
+        found += weighed_material(self, checked, first_only=first_only)
         return sorted(found, key=lambda exposure: (exposure.client, exposure.round))
 
     def mixed(self, *, first_only: bool) -> list[Mixtures]:
@@ -302,4 +303,8 @@ class ReplayedRun:
     @property
     def layers(self) -> Layers:
         """Where the parts of the model lie in what is said of it."""
-        return layers_of(self.task.layout(), self.task.spec, self.case.plan.dims.get("d", 0))
+        dims = self.case.plan.dims
+        kinds = (weighed_kind(exchange.back) for exchange in self.form.exchanges)
+        weighed = (f for k in kinds if k for f in k.fields if f.name == weighed_field(k))
+        size = next((int(np.prod(f.sizes(dims))) for f in weighed), dims.get("d", 0))
+        return layers_of(self.task.layout(), self.task.spec, size)

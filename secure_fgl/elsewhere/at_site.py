@@ -31,7 +31,7 @@ from secure_fgl.attack_inputs.captured_sent import summed
 from secure_fgl.attack_inputs.materials import canaries_of
 from secure_fgl.attack_inputs.replayed import ReplayedRun
 from secure_fgl.attack_inputs.truths import tested_of, truth_of
-from secure_fgl.attack_inputs.updates import Arrays, fields, updates
+from secure_fgl.attack_inputs.updates import Arrays, fields, updates, weighs
 from secure_fgl.attack_inputs.verified_run import NeedsPlugin, verified
 from secure_fgl.errors import UsageError
 from secure_fgl.plugins.finding import Given
@@ -43,6 +43,11 @@ __all__ = ["material_of_site"]
 _CONTROLS = 4
 """Clients that are drawn for the controls; each attack's null averages over three or four."""
 _WHOLE = {"delta", "count"}
+_NO_CHANGE = "no captured message of this client holds a change of the model"
+_WEIGHED = (
+    "vectors that are weighed are looked at where all sides lie (audit gather): whom a row "
+    "holds follows from what all of them said"
+)
 _NO_TOTAL = (
     "this client was given no model after a captured round, from which the cohort's total would "
     "follow: capture all rounds (capture: {rounds: all}), or keep models"
@@ -134,7 +139,7 @@ def _captured(replay: ReplayedRun, run: Run, *, first_only: bool) -> tuple[list[
         return [], f"{error.what} {error.why or ''}".strip()
     asked = [a for a in answers if updates(replay.exchange_of(a))]
     if not asked:
-        return [], "no captured message of this client holds a change of the model"
+        return [], _WEIGHED if weighs(case) else _NO_CHANGE
     clear = find(case.policy.chain(Disclosure.SUM), "unsafe_clear") is not None
     found: list[Exposure] = []
     for place, answer in enumerate(asked):

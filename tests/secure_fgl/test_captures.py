@@ -128,14 +128,12 @@ def test_without_capture_the_reason_is_said(runs):
     assert not found.exposures and found.missing == "policy 'strict' forbids capture"
 
 
-@pytest.mark.parametrize("policy", ["unsafe_plaintext", "strict"])
-def test_models_that_are_weighed_hold_updates_that_nobody_could_look_at(tmp_path, policy):
+def test_models_that_are_weighed_hold_updates_that_nobody_could_look_at(tmp_path):
     """What leaves, less the known start, is an update: NOT TESTED, and not "no such thing"."""
-    run = play(tmp_path / policy, policy, name="fed_pub", rounds=1)
+    run = play(tmp_path / "strict", "strict", name="fed_pub", rounds=1)
     found = material(run)
     assert found.unread and not found.exposures
-    wanted = "forbids capture" if policy == "strict" else "cannot be computed again yet"
-    assert wanted in found.missing
+    assert "forbids capture" in found.missing
     rows = attack(found, ["A04", "A05"]).rows
     assert {r.verdict for r in rows if r.id in ("A04", "A05")} == {"NOT_TESTED"}
 

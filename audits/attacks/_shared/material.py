@@ -1,8 +1,8 @@
 """What an attack is given, and what it gives back.
 
 An attack sees one client's round as its victim and its attacker see it: what everybody was given,
-what the client computed, what the receiver learnt of that, and the truth. It runs where the truth
-lies; what leaves it are figures. Nothing here prints itself: all of it is private.
+what it computed, what the receiver learnt of that, and the truth. It runs where the truth lies;
+figures leave it. Nothing here prints itself: all of it is private.
 """
 
 from __future__ import annotations
@@ -100,14 +100,13 @@ class Exposure:
     Attributes:
         client, round: which.
         known: what everybody was given; ``weights``: (d,).
-        raw: the client's message before protection, recomputed; ``delta``: (d,), and ``count``, a
-            scalar, if the message has it (then delta is weighted by it).
-        seen: what the receiver learnt of it, decoded: the client's own upload where it left in
-            clear, else the total over the cohort; None: nothing.
+        raw: its message before protection; ``delta``: (d,), weighted by ``count`` if that is there.
+        seen: what was learnt of it: its own upload in clear, a total or a row; None: nothing.
         cohort, truth: clients whose data `seen` holds, 1: its own upload; the truth of this client.
         lr, steps: step size and gradient steps of the round; public settings.
         optimiser: ``sgd``, ``adamw`` or ``adam``, a public setting too; empty: unknown.
         afresh: as `raw`, of a client without memory; None where it remembers nothing of others.
+        payload: the id of what was read, where it is no upload and no total: ``P21``.
     """
 
     client: str
@@ -121,6 +120,7 @@ class Exposure:
     steps: int
     optimiser: str = ""
     afresh: Mapping[str, Array] | None = None
+    payload: str = ""
 
 
 @dataclass(frozen=True, repr=False)

@@ -27,6 +27,7 @@ __all__ = [
     "over_payloads",
     "payload_of",
     "payloads_of",
+    "read_from",
     "sent",
     "single",
     "updates",
@@ -66,8 +67,9 @@ _WHY = {
     "P17": "no attack looked at it; the inventory lists every field",
     "P18": "keys and rosters are made of nobody's data; the inventory lists every field",
     "P20": "refusals say one code of a closed list; audit scan searches what is handed on",
-    "P21": "no attack on rows is written yet",
+    "P21": "no attack on sums over neighbours is written yet; A04 and A05 look at weighted rows",
 }
+_ROW = "P21"
 _NONE_YET = "no attack is written for it yet"
 _SECRET = {
     **dict.fromkeys(("mask", "mask_neighbours"), "P03"),
@@ -223,7 +225,7 @@ def _exposed(material: Material) -> dict[str, list[Exposure]]:
         if one.seen is not None:
             alone = one.cohort == 1
             payload = ("P02" if noised else "P01") if alone else ("P06" if noised else "P05")
-            found.setdefault(payload, []).append(one)
+            found.setdefault(one.payload or payload, []).append(one)
     return dict(sorted(found.items()))
 
 
@@ -258,6 +260,11 @@ def by_round(
     return [there for there in found.values() if len({one.client for one in there}) > 1]
 
 
+def read_from(payload: str, own: str, total: str) -> str:
+    """Return what of a payload is read, in words: `own` messages, a `total`, or others' rows."""
+    return "another client's weighted row" if payload == _ROW else own if single(payload) else total
+
+
 def single(payload: str) -> bool:
     """Tell whether the receiver of a payload gets a client's own message, and no total."""
     return payload in ("P01", "P02")
@@ -275,6 +282,8 @@ def not_tested(
         why: id -> why an attack on it came to nothing.
     """
     missing = sorted(set(sent(plan, policy)) - set(tried))
+    if not plan.all_of(Disclosure.WEIGHTED_SUM, Step.UP):  # rows of neighbourhoods: of no change
+        why = {payload: reason for payload, reason in why.items() if payload != _ROW}
     return tuple(
         NotTested(payload=p, why=why.get(p, _WHY.get(p, _NONE_YET))[:400]) for p in missing
     )

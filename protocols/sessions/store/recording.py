@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from protocols.disclosures.mixed.groups import Numbers
+from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.ring import Words
 from protocols.errors import LedgerError
 from protocols.evidence.capture import captured_rounds, of_piece, piece, tags_of
@@ -20,6 +21,11 @@ from protocols.sessions.store.state_keeper import state_codec
 from protocols.versions import CAPTURE
 from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
+
+
+def keeps_given(exchange: Exchange) -> bool:
+    """Tell whether a client keeps what an exchange hands it though it answers nothing: its row."""
+    return any(kind.disclosure is Disclosure.WEIGHTED_SUM for kind in exchange.given)
 
 
 @dataclass(frozen=True)

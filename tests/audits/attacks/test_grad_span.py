@@ -192,3 +192,34 @@ def test_more_hidden_units_than_features_still_rank():
     moved = members.T @ rng.normal(size=(4, 64))
     span = Span(moved, rng.normal(size=(20, 64)) * 1e-9, optimiser="sgd")
     assert auc(span.scores(members), span.scores(strangers)) > 0.99
+
+
+def _in_rows(found, share):
+    """Return the same clients, each read in a row of another one that weighs it by `share`."""
+    mean = np.mean([one.raw["delta"] for one in found], axis=0)
+    rest = 1.0 - share
+    return tuple(
+        replace(
+            one,
+            payload="P21",
+            cohort=len(found),
+            raw={"delta": one.raw["delta"]},
+            seen={"delta": share * one.raw["delta"] + rest * mean},
+        )
+        for one in found
+    )
+
+
+def test_a_row_that_weighs_a_client_most_gives_its_members_away(clear, leak):
+    (row, found), *_ = judged(ATTACK, material(clear, _in_rows(leak, 0.9)))
+    assert row.payload == "P21" and "another client's weighted row" in row.what
+    assert found.verdict == "FAIL" and found.values["null"].low <= 0.5 <= found.values["null"].high
+    even, *_ = judged(ATTACK, material(clear, _in_rows(leak, 0.0)))
+    assert even[0].protected.mean() < row.protected.mean()
+    for _, worse in judged(ATTACK, material(clear, _in_rows(weakened(leak, 50.0), 0.9))):
+        assert worse.verdict == "INCONCLUSIVE" and "weak attack" in worse.reason
+
+
+def test_own_messages_and_rows_of_one_run_are_rows_of_their_own(clear, leak):
+    found = judged(ATTACK, material(clear, (*leak, *_in_rows(leak, 0.9))))
+    assert {row.payload for row, _ in found} == {"P01", "P21"}

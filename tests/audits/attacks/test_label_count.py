@@ -191,3 +191,20 @@ def _samples_of(**given):
 def test_overlap_of_class_mixes():
     assert overlap(np.array([1.0, 0.0]), np.array([0.0, 1.0])) == 0.0
     assert overlap(np.array([0.5, 0.5]), np.array([0.75, 0.25])) == 0.75
+
+
+def test_a_row_that_weighs_a_client_most_gives_its_class_mix_away(clear, leak):
+    read = {"payload": "P21", "cohort": len(leak)}
+    told = tuple(replace(one, seen=one.raw, **read) for one in leak)
+    mean = {
+        "delta": np.mean([one.raw["delta"] for one in leak], axis=0),
+        "count": leak[0].raw["count"],
+    }
+    even = tuple(replace(one, seen=mean, **read) for one in leak)
+    (row, found), *_ = judged(ATTACK, material(clear, told))
+    assert row.payload == "P21" and "another client's weighted row" in row.what
+    assert found.verdict == "FAIL"
+    (other, control), *_ = judged(ATTACK, material(clear, even))
+    assert control.verdict != "FAIL" and other.protected.mean() < row.protected.mean() - 0.1
+    for _, worse in judged(ATTACK, material(clear, weakened(told, 50.0))):
+        assert worse.verdict == "INCONCLUSIVE"

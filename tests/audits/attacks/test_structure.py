@@ -19,6 +19,7 @@ from audits.attacks import AttackReport, AttackRow, Material, structure
 from audits.attacks._methods import isolation
 from audits.attacks._methods.isolation import Isolation, draw_prime
 from audits.attacks._methods.opened import Opened, opened_sums
+from audits.attacks._shared.payloads import payload_of
 from audits.attacks._shared.samples import NotApplicable, Samples
 from audits.attacks._shared.verdicts import judge
 from audits.attacks.structure import ALL_ROUNDS, ATTACK, COHORT, ONE_ROUND, SINGLETONS
@@ -27,11 +28,18 @@ from audits.evidence.steps import Case
 from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError
 from protocols.plan.plan import MessagePlan, Plan
+from protocols.plan.steps import Step
 from protocols.policy.budget import Budget
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.training import Training
+from protocols.wire.roles import Role
+from secure_fgl.catalogue import algorithm_names
+from secure_fgl.checking.small import document
+from secure_fgl.config import Config
+from secure_fgl.federation import Federation
 from tests.audits.attacks.made_up import attack_only as attack
 from tests.audits.noised_run import NoisedRun, message
+from tests.audits.test_report_rows import run as run_rows
 from tests.audits.toy_run import CLIENTS, FIVE, lose, run_toy, two_sums
 
 PRIME = draw_prime(np.random.default_rng(5))
@@ -251,6 +259,33 @@ def test_what_leaves_in_clear_and_is_no_sum_is_a_sum_of_one() -> None:
     assert len(found) == run.clients * run.rounds
     assert {one.payload for one in found} == {"P01"}
     assert {one.clients for one in found} == {frozenset({name}) for name in run.names}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, {}) for name in algorithm_names()),
+        ("fed_sage_plus", {"alpha": 1.0}),
+        ("fed_sage_plus", {"alpha": 1.0, "published": True}),
+    ],
+)
+def test_whatever_clients_of_an_algorithm_say_alone_can_have_a_row(
+    name: str, options: dict[str, Any]
+) -> None:
+    """An id that no row may have is an ERROR: FED-PUB's vectors were, and FedSage+'s gradients."""
+    chosen = document(name, "unsafe_plaintext")
+    chosen["algorithm"] = {**chosen["algorithm"], "options": {name: options}}
+    federation = Federation.from_config(Config.parse(chosen))
+    items = [item for item in federation.plan().items if item.sender == Role.CLIENT]
+    alone = {payload_of(i, federation.policy) for i in items if i.step is Step.UP} - {"", "P02"}
+    assert alone and alone <= {*ATTACK.payloads, *structure.RULE.also}
+
+
+def test_vectors_that_were_compared_in_clear_single_everybody_out() -> None:
+    view = run_rows("unsafe_plaintext", rounds=1).view(reports=False)
+    found = attack(Material(Case(view)), ["A09"]).rows
+    assert {row.payload for row in found if row.verdict == "FAIL"} >= {"P01", "P14"}
+    assert "ERROR" not in {row.verdict for row in found}
 
 
 @pytest.mark.parametrize("damage", ["missing", "broken"])
