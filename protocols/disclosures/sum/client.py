@@ -98,14 +98,18 @@ class ShareHolding(SessionPart):
             self._vote_texts.clear()
             self._lists.clear()
 
+    def due(self, exchange: Exchange, round: int) -> None:
+        """See that the key is here under which a sum is asked for."""
+        summed = any(kind.disclosure is Disclosure.SUM for kind in exchange.back)
+        if summed and encryption(self._context.policy.chain(Disclosure.SUM)):
+            self._keys.check(round)
+
     def asked_back(self, exchange: Exchange, where: Where) -> None:
-        """Check, before anything is computed, that a sum's keys and cohort are as they must be."""
+        """Check, before anything is computed, that a sum's cohort is as it must be."""
         context = self._context
         if not any(kind.disclosure is Disclosure.SUM for kind in exchange.back):
             return
         chain = context.policy.chain(Disclosure.SUM)
-        if encryption(chain):
-            self._keys.check(where.round)
         if find(chain, "mask"):
             pairs = self._pairs.agreed(where.round)
             if pairs is None:
