@@ -139,7 +139,7 @@ class ClientSession(Session):
         if self._enciphers(exchange):
             self.keys.check(header.round)
         for part in self.parts.values():
-            part.due(exchange, header.round)
+            part.keys_here(exchange, header.round)
 
     def _answer(self, incoming: Incoming) -> list[Delivery]:
         """Answer an Ask."""

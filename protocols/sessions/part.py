@@ -247,7 +247,7 @@ class SessionPart:
 
     # --- at a client, in an Ask -----------------------------------------------------------------
 
-    def due(self, exchange: Exchange, round: int) -> None:
+    def keys_here(self, exchange: Exchange, round: int) -> None:
         """Raise WrongStage where an Ask comes before the keys that it rests on."""
 
     def asked_back(self, exchange: Exchange, where: Where) -> None:

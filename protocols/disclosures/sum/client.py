@@ -98,7 +98,7 @@ class ShareHolding(SessionPart):
             self._vote_texts.clear()
             self._lists.clear()
 
-    def due(self, exchange: Exchange, round: int) -> None:
+    def keys_here(self, exchange: Exchange, round: int) -> None:
         """See that the key is here under which a sum is asked for."""
         summed = any(kind.disclosure is Disclosure.SUM for kind in exchange.back)
         if summed and encryption(self._context.policy.chain(Disclosure.SUM)):
