@@ -8,11 +8,19 @@ from typing import Any, ClassVar
 from protocols.disclosures._base.client import OneCohort
 from protocols.disclosures._base.plan import wire_kinds
 from protocols.disclosures.registry import each
-from protocols.errors import BadEnvelope, LocalProtocolError, NotInPlan, Replay, UnfitMessage
+from protocols.errors import (
+    BadEnvelope,
+    LocalProtocolError,
+    NotInPlan,
+    Replay,
+    UnfitMessage,
+    WrongStage,
+)
 from protocols.evidence.canaries import canary_words, commitment, new_secret
 from protocols.evidence.ledger import Ledger
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
+from protocols.plan.plan import Item
 from protocols.plan.steps import Service, Step
 from protocols.privacy.own_noise import reals, silent
 from protocols.sessions.cluster_history import ClusterHistory
@@ -30,6 +38,7 @@ from protocols.sessions.table import Event, State, table
 from protocols.wire.codec import pieces
 from protocols.wire.cohorts import as_set
 from protocols.wire.control import Acknowledgement, Call, Cluster, Place, beside
+from protocols.wire.header import Header
 from protocols.wire.inbox import Incoming
 from protocols.wire.inputs_digest import SHARED, bytes_digest
 from protocols.wire.roles import Role, brought
@@ -37,6 +46,7 @@ from protocols.wire.roster import cohort_digest
 from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
+_SETUP = (Service.KEYS, Service.PAIRS, Service.DRAW)
 _AGAIN = {Event.KEY: State.READY, Event.PAIR: State.READY}
 _TABLE = table(
     {
@@ -116,6 +126,22 @@ class ClientSession(Session):
             raise BadEnvelope("An envelope belongs to no Ask that this client knows.")
         return super().handler(incoming)
 
+    def due(self, header: Header, item: Item) -> None:
+        """See that the keys are here that an envelope rests on.
+
+        An aggregator goes on without waiting for a receipt of public keys. Whoever did not get them
+        in time is as one that vanished, and answers again once they came.
+        """
+        if self.state is State.NEW and item.part not in _SETUP:
+            raise WrongStage("An envelope arrived before anything was agreed on.")
+        exchange = self._exchanges.get(item.exchange)
+        if item.part is not Service.ASK or exchange is None:
+            return
+        if self._enciphers(exchange):
+            self.keys.check(header.round)
+        for part in self.parts.values():
+            part.keys_here(exchange, header.round)
+
     def _answer(self, incoming: Incoming) -> list[Delivery]:
         """Answer an Ask."""
         self.move(Event.ASK)
@@ -134,8 +160,6 @@ class ClientSession(Session):
         self.receipts.check(call, place, where)
         for part in self.parts.values():
             part.asked_back(exchange, where)
-        if self._enciphers(exchange):
-            self.keys.check(where.round)
         arguments = [
             self._argument(kind, message, exchange.name, where)
             for kind, message in zip(exchange.given, given, strict=True)

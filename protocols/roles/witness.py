@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from protocols.disclosures._evaluated.ciphers import witness_count
 from protocols.disclosures.registry import each
+from protocols.plan.plan import Item
+from protocols.plan.steps import Service
 from protocols.sessions.engine import Session
 from protocols.sessions.services.answering import Answering
 from protocols.sessions.services.progress import Progress
 from protocols.sessions.services.public_keys import PublicKeys
 from protocols.sessions.table import Event, State, table
+from protocols.wire.header import Header
 
 _TABLE = table(
     {
@@ -30,6 +33,12 @@ class WitnessSession(Session):
 
     made_of = (Answering, Progress, PublicKeys, *each("witness"))
     table = _TABLE
+    keys: PublicKeys
+
+    def due(self, header: Header, item: Item) -> None:
+        """See that this epoch's public keys are here; they come without a receipt."""
+        if item.part is not Service.KEYS:
+            self.keys.check(header.round)
 
 
 SESSION = WitnessSession

@@ -25,6 +25,7 @@ from protocols.sessions.part import (
 from protocols.sessions.services.answering import Answering
 from protocols.sessions.table import Event, State, Table, advance
 from protocols.wire.gateway import Gateway
+from protocols.wire.header import Header
 from protocols.wire.inbox import Inbox, Incoming
 from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
@@ -179,7 +180,10 @@ class Session:
 
     def open(self, data: bytes, *, again: bool = False, exchange: int | None = None) -> Incoming:
         """Check and open an envelope, and record its receipt; see `Inbox.open`."""
-        return self._inbox.open(data, again=again, exchange=exchange)
+        return self._inbox.open(data, again=again, exchange=exchange, due=self.due)
+
+    def due(self, header: Header, item: Item) -> None:
+        """Raise WrongStage for what comes before what it rests on; nothing of it is remembered."""
 
     def read(self, incoming: Incoming, kinds: tuple[type[Message], ...]) -> tuple[Message, ...]:
         """Decode an envelope's fields; raises BadEnvelope if they are not exactly as planned."""

@@ -247,6 +247,9 @@ class SessionPart:
 
     # --- at a client, in an Ask -----------------------------------------------------------------
 
+    def keys_here(self, exchange: Exchange, round: int) -> None:
+        """Raise WrongStage where an Ask comes before the keys that it rests on."""
+
     def asked_back(self, exchange: Exchange, where: Where) -> None:
         """Refuse an Ask before anything is computed."""
 

@@ -2,7 +2,8 @@
 
 An illegal move is a missing key. Two rules: everything that decides a transition of a session
 stands in its role's table, and any exception moves a session to ``DEAD`` for good, unless the
-bytes at fault were never authenticated, or a round was lost because too many clients vanished.
+bytes at fault were never authenticated, came before or after their time in the run, by what their
+sender signed, or a round was lost because too many clients vanished.
 
 What happens within an Ask is no state of the session: each part has stages of its own, see
 `protocols.sessions.part.SessionPart.go`.

@@ -1,12 +1,18 @@
 """The inbox: what a party checks before it believes an envelope.
 
 Order: format version, size, framing, who signed, for which run, plan and policy, on which planned
-route, not seen before, exact size; only then is anything decrypted, and only then are values
-parsed.
+route, not seen before, not of an exchange that is over, not before what it rests on, exact size;
+only then is anything decrypted, and only then are values parsed.
+
+What comes twice, late or out of order changes nothing here. Its place in the run is what its sender
+signed, so whoever carries envelopes can hold them back, and can neither have an old one taken nor
+put a number into one that would keep later ones out. A sender that states too high a number keeps
+out its own envelopes alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from crypto.errors import CryptoError
@@ -50,8 +56,16 @@ class Inbox:
         mine = (str(context.me.party.role), EVERYONE)
         self._limit = max((i.bytes for i in context.plan.items if i.recipient in mine), default=0)
         self._seen: set[tuple[str, str, int, int]] = set()
+        self._newest: dict[str, tuple[int, int]] = {}  # by sender: round and exchange
 
-    def open(self, data: bytes, *, again: bool = False, exchange: int | None = None) -> Incoming:
+    def open(
+        self,
+        data: bytes,
+        *,
+        again: bool = False,
+        exchange: int | None = None,
+        due: Callable[[Header, Item], None] = lambda header, item: None,
+    ) -> Incoming:
         """Check and open an envelope, and record its receipt.
 
         Args:
@@ -60,12 +74,14 @@ class Inbox:
                 their receipt stands in the ledger.
             exchange: the only one that an envelope may be for, where the caller knows it: a peer
                 must not choose how much is remembered of it.
+            due: raises WrongStage for what is authentic and comes before what it rests on.
 
         Raises:
             OtherEnvelope: of another version.
             BadEnvelope: malformed, unsigned, for another run, or not openable with our key.
-            WrongStage: it is for another exchange; nothing of it is remembered.
-            Replay: the same sender, item and exchange was accepted before.
+            WrongStage: it is for another exchange, or not due yet; nothing of it is remembered.
+            Replay: the same sender, item and exchange was accepted before, or a newer one of the
+                same sender; nothing of it is remembered.
         """
         ENVELOPE.begins(data, OtherEnvelope)  # before the size: another version has other ones
         if len(data) > self._limit:
@@ -79,10 +95,17 @@ class Inbox:
             raise Replay("This envelope, or another one for the same exchange, came before.")
         if exchange not in (None, header.exchange):
             raise WrongStage("An envelope is for another exchange than the one under way.")
+        place = header.round, header.exchange
+        if exchange is None and place < self._newest.get(header.sender, place):
+            raise Replay("An envelope is of an exchange that is over: a newer one came before.")
+        if not again:
+            due(header, item)
         body = self._unseal(envelope, item)
         if again:
             return Incoming(header, item, body, envelope)
         self._seen.add(label)
+        if exchange is None:
+            self._newest[header.sender] = place
         self._ledger.record(
             "receipt",
             {

@@ -29,6 +29,7 @@ from secure_fgl.transports.nvflare.checks.lines import Line, look
 __all__ = ["examine"]
 
 _LEAST_FREE = 1 << 30  # bytes; a run over some rounds, with what it captures, needs less
+_TRIES = 5  # of looking at a folder that others make and take away meanwhile
 _SKEW = 60.0  # seconds between this machine's clock and that of its disk
 _PYTHON = (3, 11)
 Check = Callable[[Path], str]
@@ -113,10 +114,7 @@ def _nearest(folder: Path) -> Path:
 
 
 def _disk(folder: Path) -> str:
-    place = _nearest(folder)
-    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-        raise UsageError(f"{place} is no folder that can be written to.", fix="name another one")
-    free = shutil.disk_usage(place).free
+    place, free = _room(folder)
     if free < _LEAST_FREE:
         raise UsageError(
             f"Only {free >> 20} MiB are free at {place}.",
@@ -126,12 +124,35 @@ def _disk(folder: Path) -> str:
     return f"{free >> 30} GiB free at {place}"
 
 
+def _room(folder: Path) -> tuple[Path, int]:
+    """Return where a folder is, or would be made, and how many bytes are free there.
+
+    Other runs on this machine make folders and take them away: one that goes while it is looked at
+    is looked for anew, and is no fault of the machine's.
+    """
+    for _ in range(_TRIES):
+        place = _nearest(folder)
+        fit = place.is_dir() and os.access(place, os.W_OK | os.X_OK)
+        try:
+            free = shutil.disk_usage(place).free
+        except FileNotFoundError:
+            continue
+        if not fit and place.exists():
+            raise UsageError(
+                f"{place} is no folder that can be written to.", fix="name another one"
+            )
+        if fit:
+            return place, free
+    raise NotChecked(f"{folder} was made and taken away while it was looked at")
+
+
 def _private(folder: Path, variable: str) -> str:
     """Keys and budgets lie where this user alone reads and writes."""
     told = _disk(folder)
-    if not folder.exists():
+    try:
+        found = folder.stat()
+    except FileNotFoundError:
         return f"{folder} is made when it is first needed; {told}"
-    found = folder.stat()
     if stat.S_IMODE(found.st_mode) & 0o077:
         raise UsageError(
             f"{folder} can be read by other users of this machine.", fix=f"chmod 700 {folder}"
@@ -155,11 +176,13 @@ def _clock(folder: Path) -> str:
         )
     try:
         with tempfile.TemporaryFile(dir=_nearest(folder)) as file:
-            apart = abs(os.fstat(file.fileno()).st_mtime - time.time())
+            written, after = os.fstat(file.fileno()).st_mtime, time.time()
     except OSError as error:
         raise NotChecked(
             f"{told}; the disk's clock could not be asked ({error.strerror})"
         ) from error
+    # On a loaded machine minutes may pass in between, and no clock is wrong for that.
+    apart = max(now - written, written - after)
     if apart > _SKEW:
         raise UsageError(
             f"The clock of the disk and that of this machine are {apart:.0f} s apart.",
@@ -183,7 +206,11 @@ def _data(_: Path) -> str:
 
 
 def _device(_: Path) -> str:
-    if name := gpu():
+    try:
+        name = gpu()
+    except RuntimeError as error:  # its driver does not answer, or others hold all its memory
+        raise NotChecked("PyTorch knows of a GPU and cannot reach it now") from error
+    if name:
         return f"device=cuda and device=auto train on {name}; device=cpu, the default, does not"
     raise NotChecked("no GPU that PyTorch can use; clients train on the processor")
 

@@ -22,9 +22,10 @@ BEHIND = ("site-1", "site-2")
 pytestmark = pytest.mark.long
 
 
-def with_relay(project: dict[str, Any], port: int) -> dict[str, Any]:
+def with_relay(project: dict[str, Any], port: int, security: str = "mtls") -> dict[str, Any]:
     """Return NVFlare's project with a relay, and two of the sites behind it."""
-    where = {"listening_host": {"default_host": "localhost", "port": port, "scheme": "grpc"}}
+    host = {"default_host": "localhost", "port": port, "scheme": "grpc"}
+    where = {"listening_host": {**host, "connection_security": security}}
     relay = {"name": RELAY, "type": "relay", "org": "secure_fgl", **where}
     for one in project["participants"]:
         if one["name"] in BEHIND:

@@ -31,6 +31,7 @@ from secure_fgl.transports.nvflare.checks.lines import Line, Status
 from secure_fgl.transports.nvflare.keys.identity_file import new_identity
 from secure_fgl.transports.nvflare.rules import versions
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
+from tests.nvflare.test_engine_relay import BEHIND, RELAY, with_relay
 from tests.nvflare.test_own_folders import NAMES, SPEC, own, tables
 from tests.secure_fgl.cli_tools import invoke
 
@@ -344,3 +345,67 @@ def test_a_server_that_is_not_there_or_not_ours_is_found(stage: Stage, tmp_path:
     with listening(stage.server, port):
         found = stage.lines(kit=True)
     assert "server" in failing(found) and "does not take this site" in found["server"].said
+
+
+def behind(stage: Stage, made: Stage, monkeypatch: pytest.MonkeyPatch, security: str) -> Path:
+    """Give the stage's site a kit that names a relay, and return the relay's own kit."""
+    site = stage.parties.charter.sites[NORTH]
+    assert site in BEHIND
+    plain, port = kits._project, kits.free_port()
+    with monkeypatch.context() as patch:
+        patch.setattr(kits, "_project", lambda *given: with_relay(plain(*given), port, security))
+        several = kits.provision(
+            stage.party.parent / "relayed", [*BEHIND, "site-3"], port=kits.free_port()
+        )
+    stage.kit = several.sites[site]
+    found = KitFiles.open(stage.kit)
+    assert (found.relay, found.dialled) == (RELAY, ("localhost", port))
+    direct = KitFiles.open(several.sites["site-3"])  # the control
+    assert direct.relay == "" and direct.dialled[1] != port
+    return several.server.parent / RELAY
+
+
+def test_a_site_behind_a_relay_is_checked_as_far_as_the_relay(
+    stage: Stage, made: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name, port and certificate stand where the server's would."""
+    relay = behind(stage, made, monkeypatch, "mtls")
+    port = KitFiles.open(stage.kit).dialled[1]
+    assert failing(stage.lines(kit=True)) == ["server"]  # it does not listen yet
+    assert f"start the relay {RELAY}" in stage.lines(kit=True)["server"].todo
+    with listening(relay, port):
+        found = stage.lines(kit=True)
+    assert failing(found) == [], found
+    assert f"relay {RELAY} localhost:{port}" in found["kit"].said
+    assert f"localhost:{port} listens" in found["server"].said
+    with listening(made.server, port):  # somebody of another root listens in its place
+        found = stage.lines(kit=True)
+    assert failing(found) == ["server"]
+    assert f"not taken for the relay {RELAY}" in found["server"].said
+    file = stage.kit / "local" / "relay__resources.json"
+    document = json.loads(file.read_text())
+    document["relay_config"]["address"] = f"no-such-name.invalid:{port}"
+    file.write_text(json.dumps(document))
+    found = stage.lines(kit=True)
+    assert failing(found) == [*listed.ONLINE] and f"relay {RELAY}'s name" in found[KIT[3]].said
+
+
+def test_a_relay_that_a_site_reaches_in_clear_or_beside_its_file_is_found(
+    stage: Stage, made: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behind(stage, made, monkeypatch, "clear")
+    found = stage.lines(kit=True)["in force"]
+    assert found.status is Status.FAIL and "do not show each other certificates" in found.said
+    assert "connection_security: mtls" in found.todo
+    file = stage.kit / "local" / "relay__resources.json"
+    plain = json.loads(file.read_text())
+    assert KitFiles.open(stage.kit).lacking() == []  # NVFlare's own file is not held against it
+    file.write_text(json.dumps({**plain, "components": []}))  # and whatever is added to it is
+    assert "relay__resources.json" in KitFiles.open(stage.kit).lacking()[0]
+    file.write_text(json.dumps(plain))
+    resources = stage.kit / "local" / "resources.json"
+    resources.write_text(json.dumps({**json.loads(resources.read_text()), **plain}))
+    assert "names a relay" in KitFiles.open(stage.kit).lacking()[0]
+    for spoilt in ({}, {"relay_config": []}, {"relay_config": {"address": "x", "identity": "y"}}):
+        file.write_text(json.dumps({"format_version": 2, **spoilt}))
+        assert failing(stage.lines(kit=True))[0] == "kit"

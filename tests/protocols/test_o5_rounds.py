@@ -13,10 +13,11 @@ from protocols.sessions.table import State
 from protocols.wire.codec import encode
 from protocols.wire.control import Farewell
 from protocols.wire.envelope import Envelope
+from protocols.wire.inbox import Inbox
 from protocols.wire.inputs_digest import given_digest
 from tests.protocols.test_results_resume import Killed
 from tests.protocols.unveiling import haul, is_sum_of, show, unveil
-from tests.protocols.wire import World, headers_of, refused, where_of
+from tests.protocols.wire import World, headers_of, refused, unplaced, where_of
 
 ROUNDS = 3
 
@@ -56,7 +57,11 @@ def test_o5_a_farewell_moves_no_client_back(policy):
     world = world_of(policy)
     first = two_rounds(world)
     for name in world.names:
-        assert refused(world.clients[name].receive(farewell(world, name, 0, 3)))
+        back = farewell(world, name, 0, 3)
+        with pytest.raises(Replay):
+            world.clients[name].receive(back)
+        unplaced(world.clients[name])
+        assert refused(world.clients[name].receive(back))
     late(world, first)
     assert not first.given
 
@@ -70,6 +75,13 @@ def test_o5_control_a_client_that_goes_back_lets_a_round_be_opened_that_is_over(
         part._progress.exchange, part._progress.round = header.exchange, header.round
         return []
 
+    opened = Inbox.open
+
+    def forgetful(inbox, data, **more):
+        inbox._newest.clear()
+        return opened(inbox, data, **more)
+
+    monkeypatch.setattr(Inbox, "open", forgetful)
     monkeypatch.setattr(Receipts, "_take_leave", believing)
     world = world_of(policy)
     first = two_rounds(world)
@@ -106,6 +118,7 @@ def test_o5_after_the_farewell_a_client_answers_nothing_more(what):
     if what == "ask":
         assert refused(client.receive(world.evil_ask("client-1", round=ROUNDS, exchange=3)))
     elif what == "list":
+        unplaced(client)
         show(world, found, lambda name: world.names if name == "client-1" else None)
         assert found.refused == {"client-1"}
     else:
@@ -137,6 +150,9 @@ def test_o5_a_key_authority_opens_no_round_after_a_later_one(monkeypatch):
     world = world_of("he")
     first, second = opens(world, 1), opens(world, 2)
     assert not refused(world.authority.receive(second))
+    with pytest.raises(Replay):
+        world.authority.receive(first)
+    unplaced(world.authority)
     assert refused(world.authority.receive(first))
     assert isinstance(world.authority.last_error, Replay)
 
@@ -145,6 +161,7 @@ def test_o5_a_key_authority_opens_no_round_after_a_later_one(monkeypatch):
     world = world_of("he")  # control: it remembers nothing
     first, second = opens(world, 1), opens(world, 2)
     for request in (second, first):
+        unplaced(world.authority)
         assert not refused(world.authority.receive(request))
 
 

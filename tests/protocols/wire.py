@@ -320,6 +320,11 @@ def where_of(data: bytes, members: Sequence[str]) -> Where:
     return Where(header.round, header.exchange, tuple(members), header.given, header.attempt)
 
 
+def unplaced(session: Any) -> None:
+    """Let a session forget how far its senders are, so that what lies behind that check shows."""
+    session._inbox._newest.clear()
+
+
 def refused(deliveries: Sequence[Delivery]) -> bool:
     """Tell whether what a party answered is one refusal and nothing else."""
     items = [Envelope.decode(p.data).header.item for p in deliveries]

@@ -100,3 +100,50 @@ def test_versions_are_compared_by_their_numbers(monkeypatch: Patch) -> None:
         assert installed._look([("torch", bound)]) == (
             ([], ["torch 2.10.0+cpu"]) if fits else (["torch 2.10.0+cpu"], [])
         )
+
+
+@pytest.mark.parametrize("apart", [0.0, 100.0])
+def test_a_clock_is_right_however_long_its_check_is_held_up(
+    apart: float, healthy: Path, monkeypatch: Patch
+) -> None:
+    """Control: clocks that are apart are found, whatever the load."""
+    times = iter([1_900_000_000.0, 1_900_000_300.0])  # five minutes pass on a loaded machine
+    written = SimpleNamespace(st_mtime=1_900_000_300.0 + apart)
+    monkeypatch.setattr(machine, "time", SimpleNamespace(time=lambda: next(times)))
+    monkeypatch.setattr(machine, "os", SimpleNamespace(fstat=lambda number: written))
+    line = machine.look("clock", machine._clock, healthy)
+    assert (str(line.status) == "FAIL") is bool(apart), line
+
+
+def test_a_folder_that_goes_while_it_is_looked_at_is_looked_for_anew(
+    healthy: Path, monkeypatch: Patch
+) -> None:
+    healthy.mkdir()
+    usage = machine.shutil.disk_usage
+
+    def gone(place: Path) -> object:
+        if place == healthy.absolute():
+            healthy.rmdir()  # another run's, just now
+        return usage(place)
+
+    monkeypatch.setattr(machine.shutil, "disk_usage", gone)
+    line = machine.look("runs", machine._disk, healthy)
+    assert str(line.status) == "OK" and str(healthy.parent) in line.said
+
+    def flickers(place: Path) -> object:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(machine.shutil, "disk_usage", flickers)
+    assert str(machine.look("runs", machine._disk, healthy).status) == "NOT CHECKED"
+    healthy.touch()  # control: what stays and is no folder is found
+    monkeypatch.setattr(machine.shutil, "disk_usage", usage)
+    assert str(machine.look("runs", machine._disk, healthy).status) == "FAIL"
+
+
+def test_a_gpu_that_does_not_answer_is_not_checked(healthy: Path, monkeypatch: Patch) -> None:
+    def busy() -> str:
+        raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr(machine, "gpu", busy)
+    found = machine.look("device", machine._device, healthy)
+    assert str(found.status) == "NOT CHECKED" and "memory" not in found.said

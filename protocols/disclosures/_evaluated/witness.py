@@ -24,34 +24,25 @@ from protocols.errors import BadEnvelope, LocalProtocolError, Replay
 from protocols.messages import Message, Vector
 from protocols.plan.steps import Step
 from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
-from protocols.sessions.services.public_keys import PublicKeys
 from protocols.sessions.table import Event
 from protocols.wire.control import CosineSeed, Examine, RowSeeds, Witnessed
 from protocols.wire.inbox import Incoming
 
 
 class ResultWitness(SessionPart):
-    """Examines every result that is to be opened, once for every client's upload.
-
-    Args:
-        engine: the session.
-        keys: this epoch's public keys.
-    """
+    """Examines every result that is to be opened, once for every client's upload."""
 
     called: ClassVar[str] = "results"
 
-    def __init__(self, engine: Engine, keys: PublicKeys) -> None:
+    def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        self._keys = keys
         self._signed: set[tuple[str, int]] = set()  # disclosure, exchange of the uploads
         self._tables: list[Vector] = []  # of all rounds, for what they tell together (O10)
 
     def _examine(self, incoming: Incoming) -> list[Delivery]:
         """Compute one Ask's results again and sign them, once for every client's upload."""
         self._engine.move(Event.STEP)
-        header, name = incoming.header, incoming.item.exchange
-        disclosure = Disclosure(incoming.item.part)
-        self._keys.check(header.round)
+        name, disclosure = incoming.item.exchange, Disclosure(incoming.item.part)
         seeds = CosineSeed if disclosure is Disclosure.SIMILARITY else RowSeeds
         request, secret = self._engine.read(incoming, (Examine, seeds))
         if not isinstance(request, Examine):

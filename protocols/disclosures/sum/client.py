@@ -82,8 +82,7 @@ class ShareHolding(SessionPart):
         reading: TotalReading,
     ) -> None:
         super().__init__(engine)
-        self._cohorts = cohorts
-        self._progress, self._keys, self._pairs = progress, keys, pairs
+        self._cohorts, self._progress, self._keys, self._pairs = cohorts, progress, keys, pairs
         self._history, self._clusters, self._reading = history, clusters, reading
         # All of one epoch, by name and number of the exchange: sums that this client answered, and
         # lists that it voted for with what it signed; by round and by slot: what the lists said.
@@ -98,14 +97,17 @@ class ShareHolding(SessionPart):
             self._vote_texts.clear()
             self._lists.clear()
 
+    def keys_here(self, exchange: Exchange, round: int) -> None:
+        """See that the key is here under which a sum is asked for."""
+        summed = any(kind.disclosure is Disclosure.SUM for kind in exchange.back)
+        if summed and encryption(self._context.policy.chain(Disclosure.SUM)):
+            self._keys.check(round)
+
     def asked_back(self, exchange: Exchange, where: Where) -> None:
-        """Check, before anything is computed, that a sum's keys and cohort are as they must be."""
-        context = self._context
+        """Check, before anything is computed, that a sum's cohort is as it must be."""
+        context, chain = self._context, self._context.policy.chain(Disclosure.SUM)
         if not any(kind.disclosure is Disclosure.SUM for kind in exchange.back):
             return
-        chain = context.policy.chain(Disclosure.SUM)
-        if encryption(chain):
-            self._keys.check(where.round)
         if find(chain, "mask"):
             pairs = self._pairs.agreed(where.round)
             if pairs is None:
@@ -245,9 +247,8 @@ class ShareHolding(SessionPart):
             where.attempt == 1 and self._pairs.agreed(where.round) is not None,
             "A survivor list is for another epoch or attempt.",
         )
-        refuse_unless(
-            where.round >= self._progress.round, "A survivor list is for a round that is over."
-        )
+        current = where.round >= self._progress.round
+        refuse_unless(current, "A survivor list is for a round that is over.")
         mine = self._uploads.get((name, where.exchange))
         counted = self._engine.name in as_set(survivors)
         if mine is None:

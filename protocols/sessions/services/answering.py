@@ -32,11 +32,14 @@ class Answering(SessionPart):
     def receive(self, data: bytes) -> list[Delivery]:
         """Take one envelope, return what leaves in answer; the ledger is durable by then.
 
-        Bytes that are not authentic raise and change nothing; an authentic envelope that cannot be
-        answered gets one refusal and ends the session.
+        Bytes that are not authentic raise and change nothing, and so do those of an exchange that
+        is over, or that come before what they rest on: who carries envelopes could bring them at
+        any time. Any other authentic envelope that cannot be answered gets one refusal and ends
+        the session.
 
         Raises:
-            RemoteProtocolError: not authentic, a replay, or for another run or party.
+            RemoteProtocolError: not authentic, a replay, out of its time, or for another run or
+                party.
             LedgerError: the record could not be written; nothing is opened, nothing leaves.
         """
         engine = self._engine

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from crypto.errors import CryptoError
 from protocols.disclosures._evaluated.ciphers import key_kinds, keyed, raw_key
-from protocols.errors import BadEnvelope
+from protocols.errors import BadEnvelope, WrongStage
 from protocols.keys.slots import epoch_of
 from protocols.plan.steps import Service, Step
 from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
@@ -49,8 +49,8 @@ class PublicKeys(SessionPart):
         return []
 
     def check(self, round: int) -> None:
-        """Refuse, before anything is computed, what is asked for under another epoch's keys."""
+        """Raise WrongStage for what is asked for under keys that are not, or no more, here."""
         if self.epoch != epoch_of(round, self._context.policy):
-            raise BadEnvelope("A result is asked for under the key of another epoch (O9).")
+            raise WrongStage("A result is asked for under the key of another epoch (O9).")
 
     takes: ClassVar[Takes] = {(Service.KEYS, Step.OFFER): _take_key}

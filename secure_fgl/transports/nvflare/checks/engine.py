@@ -41,7 +41,7 @@ def kit(subject: Subject) -> str:
             f"{key} can be read by other users of this machine.", fix=f"chmod 600 {key}"
         )
     host, port = found.dialled
-    return f"site {site}, server {host}:{port}"
+    return f"site {site}, {_whom(found)} {host}:{port}"
 
 
 def in_force(subject: Subject) -> str:
@@ -49,11 +49,16 @@ def in_force(subject: Subject) -> str:
     found = subject.kit
     wrong = found.lacking()
     if not found.mutual:
-        wrong.insert(0, "server and sites do not show each other certificates (mtls)")
+        whom = f"{_whom(found)} and this site" if found.relay else "server and sites"
+        wrong.insert(0, f"{whom} do not show each other certificates (mtls)")
     if wrong:
+        anew = found.relay and not found.mutual
         raise UsageError(
             f"The kit is wider than it may be: {'; '.join(wrong)}.",
-            fix="secure-fgl site harden PARTY --kit KIT",
+            fix="have the kits made anew with connection_security: mtls at the relay's "
+            "listening_host"
+            if anew
+            else "secure-fgl site harden PARTY --kit KIT",
         )
     return "our two classes alone, no code in jobs, no files from afar, no streams of logs"
 
@@ -83,13 +88,13 @@ def certificate(subject: Subject) -> str:
 
 
 def server_name(subject: Subject) -> str:
-    """The server's name leads to an address."""
+    """The name of the server, or of the relay before it, leads to an address."""
     host, port = _dialled(subject)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise UsageError(
-            f"The server's name {host} leads to no address.",
+            f"The {_whom(subject.kit)}'s name {host} leads to no address.",
             why=str(error.strerror or "it is not known here"),
             fix="ask the network's people for a name, or put it into the hosts file",
         ) from error
@@ -97,14 +102,15 @@ def server_name(subject: Subject) -> str:
 
 
 def server_answers(subject: Subject) -> str:
-    """The server listens, and its certificate and this site's are of one root."""
+    """Whom this site dials listens, and its certificate and this site's are of one root."""
     host, port = _dialled(subject)
     try:
         with socket.create_connection((host, port), _SECONDS) as raw:
             presented = _shaken(subject.kit, raw, host)
     except ssl.SSLError as error:
         raise UsageError(
-            f"{host}:{port} listens, and is not taken for the server, or does not take this site.",
+            f"{host}:{port} listens, and is not taken for the {_whom(subject.kit)}, or does not "
+            "take this site.",
             why=f"TLS says {error.reason or 'no'}",
             fix="see that both kits are of one root, and that nothing in between breaks TLS up",
         ) from error
@@ -112,9 +118,10 @@ def server_answers(subject: Subject) -> str:
         raise UsageError(
             f"Nobody is reached at {host}:{port}.",
             why=str(error.strerror or "it took too long"),
-            fix="start the server, and let the firewall pass this port outwards",
+            fix=f"start the {_whom(subject.kit)}, and let the firewall pass this port outwards",
         ) from error
-    return f"{host}:{port} listens; {_days(presented, 'its certificate', subject)}"
+    told = f"{host}:{port} listens; {_days(presented, 'its certificate', subject)}"
+    return f"{told}; from there on the relay dials" if subject.kit.relay else told
 
 
 def _dialled(subject: Subject) -> tuple[str, int]:
@@ -123,8 +130,13 @@ def _dialled(subject: Subject) -> tuple[str, int]:
     return subject.kit.dialled
 
 
+def _whom(kit: KitFiles) -> str:
+    """Return what a message calls whom a kit dials."""
+    return f"relay {kit.relay}" if kit.relay else "server"
+
+
 def _shaken(kit: KitFiles, raw: socket.socket, host: str) -> x509.Certificate:
-    """Shake hands as NVFlare does, and return the server's certificate."""
+    """Shake hands as NVFlare does, and return the certificate of who is dialled."""
     context = ssl.create_default_context(cafile=str(kit.startup("ssl_root_cert")))
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # NVFlare's roots do not say what keys are for
     context.load_cert_chain(kit.startup("ssl_cert"), kit.startup("ssl_private_key"))

@@ -21,6 +21,8 @@ __all__ = ["KitFiles"]
 _LIMIT = 1 << 20  # bytes; of each of the kit's files that are read
 _SHARED = "/tmp/nvflare"  # noqa: S108 - where NVFlare puts stores by itself
 _MORE = "*_resources.json"  # NVFlare's job_resources.json, and names with __, __j_ and __p_
+_RELAY = "relay__resources.json"
+"""Where NVFlare's provisioning names the relay that a site dials in the server's place."""
 _DENIED = ("none", "no")  # as NVFlare spells it
 
 
@@ -51,8 +53,7 @@ class KitFiles:
 
     @cached_property
     def _settings(self) -> dict[str, Any]:
-        kind = "server" if self.server else "client"
-        document = self._document(f"startup/fed_{kind}.json")
+        document = self._document(self._own_file)
         try:
             (named,) = document["servers"]
             given = named if self.server else document["client"]
@@ -61,19 +62,50 @@ class KitFiles:
             return {"host": host, "port": int(port), "tls": given["connection_security"], **files}
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(
-                f"{self.folder}/startup/fed_{kind}.json is not as NVFlare 2.9 writes it.",
+                f"{self.folder}/{self._own_file} is not as NVFlare 2.9 writes it.",
+                fix="make the kit anew with this version of NVFlare",
+            ) from error
+
+    @cached_property
+    def _relay(self) -> dict[str, Any] | None:
+        """What is said of NVFlare's relay that this site dials; None: it dials the server."""
+        place = self.folder / "local" / _RELAY
+        if self.server or not place.is_file():
+            return None
+        try:
+            named = self._document(f"local/{_RELAY}")["relay_config"]
+            host, _, port = str(named["address"]).rpartition(":")
+            found = {"host": host, "port": int(port), "tls": named.get("connection_security")}
+            found["name"] = named["identity"]
+            if not host or not isinstance(found["name"], str):
+                raise ValueError
+            return found
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UsageError(
+                f"{place} names no relay as NVFlare 2.9 writes it.",
                 fix="make the kit anew with this version of NVFlare",
             ) from error
 
     @property
+    def relay(self) -> str:
+        """Name of the relay of NVFlare's behind which this site is; empty if it dials the server.
+
+        Raises:
+            UsageError: the kit's file of it is not as NVFlare writes it.
+        """
+        return "" if self._relay is None else str(self._relay["name"])
+
+    @property
     def dialled(self) -> tuple[str, int]:
-        """Name and port of the server."""
-        return self._settings["host"], self._settings["port"]
+        """Name and port of whom this site dials: the server, or the relay in between."""
+        found = self._relay or self._settings
+        return found["host"], found["port"]
 
     @property
     def mutual(self) -> bool:
-        """Tell whether server and sites show each other certificates."""
-        return bool(self._settings["tls"] == "mtls")
+        """Tell whether this site, and whom it dials, show each other certificates."""
+        found = self._relay or self._settings
+        return bool(found["tls"] == "mtls" == self._settings["tls"])
 
     def startup(self, which: str) -> Path:
         """Return the file of the certificate, its key or the root, by NVFlare's name for it."""
@@ -126,7 +158,20 @@ class KitFiles:
             yield "local/custom holds code, which NVFlare puts before ours"
         for place in ("startup", "local"):
             for file in sorted((self.folder / place).glob(_MORE)):
-                yield f"NVFlare reads {place}/{file.name} besides local/resources.json"
+                if (place, file.name) != ("local", _RELAY) or not self._is_relay_alone():
+                    yield f"NVFlare reads {place}/{file.name} besides local/resources.json"
+        for name in ("local/resources.json", self._own_file):
+            if "relay_config" in self._document(name):
+                yield f"{name} names a relay, which belongs into local/{_RELAY} alone"
+
+    def _is_relay_alone(self) -> bool:
+        """Tell whether the file that names a relay does nothing else: NVFlare reads all of it."""
+        found = self._document(f"local/{_RELAY}")
+        return not self.server and set(found) == {"format_version", "relay_config"}
+
+    @property
+    def _own_file(self) -> str:
+        return f"startup/fed_{'server' if self.server else 'client'}.json"
 
     def _open_rights(self) -> Iterator[str]:
         if not (self.folder / "local" / "authorization.json").is_file():

@@ -27,7 +27,7 @@ class Code(StrEnum):
     DONE = "done"
     """It answered."""
     UNREADABLE = "unreadable"
-    """What came was not for it, or not authentic."""
+    """What came was not for it, not authentic, late, or there before; it changed nothing."""
     FAILED = "failed"
     """It could not answer; the reason stays at the site."""
     BUSY = "busy"
