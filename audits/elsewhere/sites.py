@@ -57,7 +57,7 @@ class SiteFigures(Strict):
         signature: of the party, over all the rest, in hex.
     """
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     party: str = Setting(max_length=60)
     attacks: AttackReport
     withheld: tuple[str, ...] = Setting(default=(), max_length=40)

@@ -53,6 +53,7 @@ _LAST = (
     "margin",
     "gate",
     "n_clients",
+    "replicas",
     "n_pos",
     "n_neg",
     "needed_n",

@@ -12,7 +12,7 @@ from audits.attacks._shared.models import AttackRow
 from audits.report import words
 from audits.report.readings.texts import POWER, lesson, reading
 
-__all__ = ["NAMES", "POWER", "lesson", "named", "power", "reading", "sentence", "show",
+__all__ = ["NAMES", "POWER", "clients", "lesson", "named", "power", "reading", "sentence", "show",
            "untested", "verdict", "warning"]  # fmt: skip
 
 NAMES = words.NAMES
@@ -71,6 +71,18 @@ def warning(row: AttackRow) -> bool:
     from audits.attacks.structure import ALL_ROUNDS
 
     return row.id == "A09" and row.what == ALL_ROUNDS
+
+
+def clients(row: AttackRow) -> str:
+    """Return over how many clients a row is, with their replicas; empty where it counts none.
+
+    An undecided row says how many would be needed.
+    """
+    if not row.n_clients:
+        return ""
+    each = f", {words.plural(row.replicas, 'replica')} each" if row.replicas else ""
+    more = f", about {words.number(row.needed_n)} needed" if row.needed_n else ""
+    return f"{words.plural(row.n_clients, 'client')}{each}{more}"
 
 
 def show(count: int) -> str:
