@@ -198,6 +198,22 @@ def joined(figures: Mapping[str, SiteFigures], clients: Sequence[str]) -> AtSite
     )
 
 
+def failed_at_sites(case: Case, attack: str) -> bool:
+    """Tell whether an attack fails over the sites that handed figures on, or at one of them.
+
+    At one site alone: what is of no client, as a site's own noise code.
+
+    Raises:
+        EvidenceError: see :func:`read_figures`.
+    """
+    there = {p: read_figures(data, case, p) for p, data in sorted(case.view.figures.items())}
+    if not there:
+        return False
+    whole = [row for one in there.values() for row in one.attacks.rows if not row.n_clients]
+    told = (*whole, *joined(there, case.plan.clients).rows)
+    return any(row.id == attack and row.verdict == "FAIL" for row in told)
+
+
 def _odd(figures: SiteFigures) -> str:
     """Say why no site's own attacks give such figures; empty if nothing speaks against them."""
     rows = [row for row in figures.attacks.rows if row.protected is not None]

@@ -85,7 +85,7 @@ def test_replicas_of_one_client_do_not_pass_as_many():
 
 
 def test_replicas_decide_where_draws_differ_and_not_where_clients_do():
-    """The same spread: of draws it is averaged away, of clients it stays, and says who is needed."""
+    """Of draws a spread is averaged away, of clients it stays, and says how many are needed."""
     rng = np.random.default_rng(1)
     luck = drawn_scores(20, 0.14)
     alone = replace(
