@@ -74,10 +74,7 @@ def warning(row: AttackRow) -> bool:
 
 
 def clients(row: AttackRow) -> str:
-    """Return over how many clients a row is, with their replicas; empty where it counts none.
-
-    An undecided row says how many would be needed.
-    """
+    """Return over how many clients a row is, and how many are needed; empty if it counts none."""
     if not row.n_clients:
         return ""
     each = f", {words.plural(row.replicas, 'replica')} each" if row.replicas else ""
@@ -105,7 +102,7 @@ def sentence(row: AttackRow) -> str:
             f"can{told}"
         )
     if row.verdict == "NOT_TESTED":
-        return f"It was not tested {about}: {_plain(row.reason).partition(';')[0]}{told}"
+        return f"It was not tested {about}: {row.reason.rstrip('.').partition(';')[0]}{told}"
     return f"It is undecided {about}: {_why(row)}{told}"
 
 
@@ -133,11 +130,7 @@ def _why(row: AttackRow) -> str:
         return "the attack is too weak to tell, even on messages without protection"
     if row.reason.startswith("sample"):
         return "there are too few clients to tell"
-    return _plain(row.reason)
-
-
-def _plain(reason: str) -> str:
-    return reason.rstrip(".")
+    return row.reason.rstrip(".")
 
 
 def _hundred(*shares: str) -> list[str]:

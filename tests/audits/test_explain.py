@@ -16,9 +16,9 @@ from audits.attacks import attacks
 from audits.attacks._shared.models import Verdict
 from audits.evidence.steps import SELF_CONSISTENT, WITNESSED
 from audits.evidence.verify import CHECKS
-from audits.exporters import EXPORTERS
 from audits.explain import _UNWRITTEN as UNWRITTEN
 from audits.explain import COLUMNS, KINDS, find, page_text, suggested, words
+from audits.exporters import EXPORTERS
 from audits.report.attack_words import reading
 from protocols.disclosures.names import Disclosure
 from protocols.wire.control import REFUSALS
