@@ -132,8 +132,8 @@ CLIENT_MODEL = Format(
     "client model", 1, "take the model out with the program that made the run", mark=b"SFGM"
 )
 MODEL_FILE = Format("model file", 1, "write it again with this program, or open it with that one")
-REPORT = Format("report", 7, "make the report again with this program", oldest=1)
-ATTACKS = Format("list of attacks", 2, "run secure-fgl audit attack on the run again")
+REPORT = Format("report", 8, "make the report again with this program", oldest=1)
+ATTACKS = Format("list of attacks", 3, "run secure-fgl audit attack on the run again")
 WAIVERS = Format("list of waivers", 1, "give the waivers to audit report again")
 BASELINE = Format("baseline", 1, "give the baseline to audit report again")
 HAND_OVER = Format("hand-over", 3, "gather it with the program that made it, or ask for another")
@@ -141,8 +141,8 @@ IDENTITY = Format(
     "locked identity", 1, "open it with the program that made it, or make new keys with site new"
 )
 RELEASE_WAIVER = Format("waiver of a release", 1, "sign it again with this program")
-REHEARSAL = Format("rehearsal", 1, "rehearse the plan again with this program")
-SITE_FIGURES = Format("list of a site's figures", 1, "ask the site for another hand-over")
+REHEARSAL = Format("rehearsal", 2, "rehearse the plan again with this program")
+SITE_FIGURES = Format("list of a site's figures", 2, "ask the site for another hand-over")
 FORGOTTEN = Format("note of what was destroyed", 2, _AUDIT)
 BUDGET = Format("budget", 1, "use the program that wrote it; removing it forgets what was spent")
 FORMATS = (

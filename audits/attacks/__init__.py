@@ -32,6 +32,7 @@ from audits.attacks._shared.material import (
     Layers,
     Material,
     Mixtures,
+    Redrawn,
     Replica,
     Truth,
 )
@@ -74,6 +75,7 @@ __all__ = [
     "NotApplicable",
     "NotTested",
     "Profile",
+    "Redrawn",
     "Released",
     "Replica",
     "RowSystem",

@@ -24,7 +24,8 @@ remember what they were handed (the trackers of FedGATE and APFL-GATE) say the m
 gradients again, the victim's among them: of these the null takes what a client without memory says
 to the same model. For a total, members of anybody in the round are no outsiders. Vectors that are
 weighed (FED-PUB, FedEgo) are read as changes, less what their client began with; a row of them
-(P21) is read by another client, less what that one began with.
+(P21) is read by another client, less what that one began with. Under ``default`` few clients also
+draw their training records anew and the total is formed again (audit replicas).
 
 **What it cannot show.** That the graph hides anyone: nodes near a training node leave their vector
 too, and are left out here. The attacker's list holds the true records and their exact features;
@@ -45,10 +46,11 @@ from typing import Any
 
 import numpy as np
 
+from audits.attacks._exposed.redrawn import Redrawn, counted, drawn_again, noted
 from audits.attacks._methods.span import Pair
 from audits.attacks._methods.statistics import auc, best_known, shares_above
 from audits.attacks._shared.material import Array, Exposure, Material
-from audits.attacks._shared.payloads import ROUNDS, over_payloads, read_from
+from audits.attacks._shared.payloads import ROUNDS, over_payloads, read_from, total
 from audits.attacks._shared.rules import Rule
 from audits.attacks._shared.samples import Findings, NotApplicable, Samples
 from audits.attacks._shared.span_trials import Draw, Spans, Trial, kept, trials
@@ -87,14 +89,21 @@ class GradSpan:
         if layers is None or layers.first is None:
             why = "no layer of the message takes the input features, so they are not in its span"
             return Findings((NotApplicable(why),))
-        spans, draw = Spans(layers), Draw(rng, _MOST.get(profile, _MOST["quick"]))
+        draw = Draw(rng, _MOST.get(profile, _MOST["quick"]))
 
         def rows(payload: str, there: Sequence[Exposure]) -> list[Samples | NotApplicable]:
             seen = read_from(payload, "its own message", "a total over the cohort")
             what = f"training nodes of a client, from {seen}"
-            note = AFRESH if any(one.afresh is not None for one in there) else ""
-            found = _rows(payload, what, trials(there, spans, draw), note)
-            if together := kept(there, spans, draw):
+            afresh = AFRESH if any(one.afresh is not None for one in there) else ""
+            redrawn = material.redrawn if total(payload) else Redrawn()
+            note = noted(afresh, redrawn)
+            alone, together = list[list[Trial]](), list[list[Trial]]()
+            for drawn in drawn_again(there, redrawn, rng):
+                spans = Spans(layers)
+                alone.append(trials(drawn, spans, draw))
+                together.append(kept(drawn, spans, draw))
+            found = _rows(payload, what, alone, note)
+            if together[0]:
                 numbers = sorted({one.round for one in there})
                 found += _rows(payload, f"{what}, {ROUNDS}", together, note, numbers)
             return found
@@ -103,31 +112,35 @@ class GradSpan:
 
 
 def _rows(
-    payload: str, what: str, trials: Sequence[Trial], note: str, rounds: Sequence[int] = ()
+    payload: str, what: str, drawn: Sequence[list[Trial]], note: str, rounds: Sequence[int] = ()
 ) -> list[Samples | NotApplicable]:
     """Return the rows of one kind of attacker.
 
     Args:
         payload: that he reads.
         what: which messages, in words.
-        trials: of all clients.
+        drawn: of all clients; the run's own draw first, then that of each replica.
         note: on their null control.
         rounds: that he kept; empty: each trial is of its own.
     """
-    if not trials:
+    own = drawn[0]
+    if not own:
         why = "members and outsiders of two clients in one round are needed"
         return [NotApplicable(why, payload, arises=True)]
+    trials = counted(drawn)
     common = {
         "payload": payload,
         "units": tuple(t.client for t in trials),
-        "rounds": tuple(rounds) or tuple(sorted({t.round for t in trials})),
-        "positives": sum(t.seen[0].size for t in trials),
-        "negatives": sum(t.seen[1].size for t in trials),
+        "rounds": tuple(rounds) or tuple(sorted({t.round for t in own})),
+        "positives": sum(t.seen[0].size for t in own),
+        "negatives": sum(t.seen[1].size for t in own),
         "note": note,
+        "replicas": len(drawn) - 1,
     }
     rows: list[Samples | NotApplicable] = [_ranked(trials, what, common)]
     low = f"{what}, at one false alarm in a hundred"
-    fewest = min(sum(p[1].size for p in kind) for kind in _pairs(trials))
+    # Replicas draw from the same nodes once more, so they make no outsiders that were not there.
+    fewest = min(sum(p[1].size for p in kind) for kind in _pairs(own))
     if fewest < NEGATIVES:
         why = f"too few outsiders; {NEGATIVES} are needed for a false positive rate of 1 %"
         return [*rows, NotApplicable(why, payload, low, arises=True)]

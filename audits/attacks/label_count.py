@@ -26,6 +26,9 @@ no sign of bias. Overlap is concave, so on average over the other clients it can
 guessing from their mean: a null above the prior is what shows a bias. Vectors that are weighed are
 read as A05 reads them, in clear or in another client's row.
 
+Under ``default`` few clients also draw their training records anew, and the total is formed again
+(audit replicas).
+
 **What it cannot show.** Several local steps with large step sizes wash the counts out; the attack
 is then called weak and proves nothing. Where all clients but one collude, they can subtract their
 own data from a total; that is question A09, not this one. An attacker who learns from many such
@@ -43,11 +46,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from audits.attacks._exposed.redrawn import Redrawn, counted, drawn_again, noted
 from audits.attacks._judging.skill import fits, skill
 from audits.attacks._methods.statistics import auc, best_known
 from audits.attacks._shared.label_mix import Estimate, Last, estimate, together
 from audits.attacks._shared.material import Array, Exposure, Layers, Material, change
-from audits.attacks._shared.payloads import ROUNDS, by_round, over_payloads, read_from
+from audits.attacks._shared.payloads import ROUNDS, by_round, over_payloads, read_from, total
 from audits.attacks._shared.rules import Rule
 from audits.attacks._shared.samples import Findings, NotApplicable, Samples
 
@@ -133,48 +137,63 @@ class LabelCount:
             why = "no last layer with one output a class is in the message, so it says no counts"
             return Findings((NotApplicable(why),))
         others = _OTHERS.get(profile, _OTHERS["quick"])
+        drawn = _Drawn(rng, others)
         return over_payloads(
-            material, lambda payload, there: self._rows(payload, there, layers, rng, others)
+            material,
+            lambda payload, there: _asked(
+                payload, there, layers, drawn, material.redrawn if total(payload) else Redrawn()
+            ),
         )
 
-    def _rows(
-        self,
-        payload: str,
-        exposures: Sequence[Exposure],
-        layers: Layers,
-        rng: np.random.Generator,
-        others: int,
-    ) -> list[Samples | NotApplicable]:
-        rounds = [_Round(victims, layers) for victims in by_round(exposures, _counted)]
-        if not rounds:
-            why = "class counts of two clients in one round are needed, the victim's and another's"
-            return [NotApplicable(why, payload, arises=True)]
-        seen = read_from(payload, "their own message", "a total over the cohort")
-        drawn = _Drawn(rng, others)
-        counted = [_Trial(r, place, drawn) for r in rounds for place in range(len(r.victims))]
-        rows = _rows(counted, payload, seen)
-        if kept := _kept(counted):
-            rows += _rows(kept, payload, f"{seen}, {ROUNDS}")
-        return rows
+
+def _asked(
+    payload: str,
+    exposures: Sequence[Exposure],
+    layers: Layers,
+    others: _Drawn,
+    redrawn: Redrawn,
+) -> list[Samples | NotApplicable]:
+    """Return the rows of one payload, of who keeps one round and of who keeps all."""
+    alone, together = list[list[_Trial]](), list[list[_Trial]]()
+    for there in drawn_again(exposures, redrawn, others.rng):
+        rounds = [_Round(victims, layers) for victims in by_round(there, _counted)]
+        alone.append([_Trial(r, place, others) for r in rounds for place in range(len(r.victims))])
+        together.append(_kept(alone[-1]))
+    if not alone[0]:
+        why = "class counts of two clients in one round are needed, the victim's and another's"
+        return [NotApplicable(why, payload, arises=True)]
+    seen = read_from(payload, "their own message", "a total over the cohort")
+    note = noted("", redrawn)
+    rows = _rows(alone, payload, seen, note)
+    if together[0]:
+        rows += _rows(together, payload, f"{seen}, {ROUNDS}", note)
+    return rows
 
 
-def _rows(trials: Sequence[_Trial], payload: str, seen: str) -> list[Samples | NotApplicable]:
+def _rows(
+    drawn: Sequence[list[_Trial]], payload: str, seen: str, note: str
+) -> list[Samples | NotApplicable]:
     """Return both questions about one kind of attacker.
 
     Args:
-        trials: of all clients.
+        drawn: trials of all clients; the run's own draw first, then that of each replica.
         payload: that he reads.
         seen: what of it, in words.
+        note: on replicas.
     """
     rows = _mixes(
-        _samples(trials, overlap, payload, f"class mix of single clients, from {seen}", MIX)
+        _samples(drawn, overlap, payload, f"class mix of single clients, from {seen}", MIX, note)
     )
-    lacking = [t for t in trials if 0 < np.count_nonzero(t.truth) < t.truth.size]
+    lacking = [[t for t in those if _lacks(t.truth)] for those in drawn]
     what = f"which classes single clients hold, from {seen}"
-    if len({t.client for t in lacking}) < 2:
+    if len({t.client for t in lacking[0]}) < 2:
         why = "fewer than two clients lack any class, so there is nothing to tell apart"
         return [*rows, NotApplicable(why, payload, what, arises=True)]
-    return [*rows, _samples(lacking, _ranked, payload, what, HELD)]
+    return [*rows, _samples(lacking, _ranked, payload, what, HELD, note)]
+
+
+def _lacks(truth: Array) -> bool:
+    return bool(0 < np.count_nonzero(truth) < truth.size)
 
 
 def _mixes(found: Samples) -> list[Samples | NotApplicable]:
@@ -193,7 +212,7 @@ class _Drawn:
     """Draws for each client whose messages are its null control: the same in every round."""
 
     def __init__(self, rng: np.random.Generator, others: int) -> None:
-        self._rng, self._others = rng, others
+        self.rng, self._others = rng, others
         self._order: dict[str, list[str]] = {}
 
     def places(self, there: _Round, place: int) -> list[int]:
@@ -201,7 +220,7 @@ class _Drawn:
         names = [victim.client for victim in there.victims]
         if names[place] not in self._order:
             rest = np.delete(np.arange(len(names)), place)
-            self._order[names[place]] = [names[j] for j in self._rng.permutation(rest)]
+            self._order[names[place]] = [names[j] for j in self.rng.permutation(rest)]
         order = self._order[names[place]]
         others = [name for name in order if name in names]
         others += [n for n in names if n != names[place] and n not in order]
@@ -250,12 +269,14 @@ def _ranked(found: Array, truth: Array) -> float:
 
 
 def _samples(
-    trials: Sequence[_Trial],
+    drawn: Sequence[list[_Trial]],
     score: Score,
     payload: str,
     what: str,
     rule: Rule,
+    note: str,
 ) -> Samples:
+    trials, own = counted(drawn), drawn[0]
     units = tuple(t.client for t in trials)
     guesses = np.array([[score(g, t.truth) for g in t.guesses] for t in trials]).T
     equal = float(guesses[-1].mean())
@@ -273,8 +294,10 @@ def _samples(
             ]
         ),
         protected=np.array([score(together(t.seen), t.truth) for t in trials]),
-        rounds=tuple(sorted({n for t in trials for n in t.rounds})),
-        positives=sum(t.records for t in trials),
+        rounds=tuple(sorted({n for t in own for n in t.rounds})),
+        positives=sum(t.records for t in own),
+        replicas=len(drawn) - 1,
+        note=note,
     )
 
 

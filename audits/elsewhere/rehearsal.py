@@ -30,7 +30,7 @@ from protocols.versions import REHEARSAL
 
 __all__ = ["REHEARSAL_LIMIT", "Beside", "Rehearsal", "Rehearsed", "quoted", "read_rehearsal"]
 
-REHEARSAL_VERSION: Literal[1] = 1
+REHEARSAL_VERSION: Literal[2] = 2
 REHEARSAL_LIMIT = 8 << 20  # bytes
 _STEP = "rehearsal"
 _DIGEST = r"^[0-9a-f]{64}$"
@@ -53,7 +53,7 @@ class Rehearsal(Strict):
         attacks: on the rehearsal: its run, its ledgers' heads, its rows.
     """
 
-    version: Literal[1] = REHEARSAL_VERSION
+    version: Literal[2] = REHEARSAL_VERSION
     heading: Literal["REHEARSAL"] = "REHEARSAL"
     plan_digest: str = Setting(pattern=_DIGEST)
     played_digest: str = Setting(pattern=_DIGEST)

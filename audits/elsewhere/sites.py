@@ -58,7 +58,7 @@ class SiteFigures(Strict):
         signature: of the party, over all the rest, in hex.
     """
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     party: str = Setting(max_length=60)
     attacks: AttackReport
     withheld: tuple[str, ...] = Setting(default=(), max_length=40)
@@ -199,6 +199,22 @@ def joined(figures: Mapping[str, SiteFigures], clients: Sequence[str]) -> AtSite
         other_version=tuple(sorted(set(figures) - set(mine))),
         rows=settled(tuple(_rows(mine, seed, len(clients)))),
     )
+
+
+def failed_at_sites(case: Case, attack: str) -> bool:
+    """Tell whether an attack fails over the sites that handed figures on, or at one of them.
+
+    At one site alone: what is of no client, as a site's own noise code.
+
+    Raises:
+        EvidenceError: see :func:`read_figures`.
+    """
+    there = {p: read_figures(data, case, p) for p, data in sorted(case.view.figures.items())}
+    if not there:
+        return False
+    whole = [row for one in there.values() for row in one.attacks.rows if not row.n_clients]
+    told = (*whole, *joined(there, case.plan.clients).rows)
+    return any(row.id == attack and row.verdict == "FAIL" for row in told)
 
 
 def _odd(figures: SiteFigures) -> str:

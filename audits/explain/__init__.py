@@ -1,10 +1,10 @@
 """What the words of a report mean, for readers who are no engineers.
 
-The texts are data: one YAML file per kind (attacks, payloads, findings, verdicts, exit codes, steps
-and other words), one entry per word, the same sections for all entries of a kind. An entry may have
-other spellings (``also``). How to read an attack's rows is told in the words of the report. Where a
-text names an attack of the catalogue that the program does not have, it says so. Nothing here is
-legal advice.
+The texts are data: one YAML file per kind (attacks, payloads, findings, verdicts, exit codes,
+steps, forms of export and other words), one entry per word, the same sections for all entries of a
+kind. An entry may have other spellings (``also``). How to read an attack's rows is told in the
+words of the report. Where a text names an attack of the catalogue that the program does not have,
+it says so. Nothing here is legal advice.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ KINDS = {
     "verdicts": "verdict",
     "exits": "exit code",
     "steps": "step of audit verify",
+    "exports": "form of audit export",
     "terms": "word",
 }
 """Data file, without its ending -> what its entries are."""

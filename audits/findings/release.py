@@ -19,6 +19,7 @@ from typing import Literal, NoReturn
 from pydantic import Field as Setting
 from pydantic import ValidationError, model_validator
 
+from audits.elsewhere.sites import failed_at_sites
 from audits.evidence.run_files import check_version, read_json
 from audits.evidence.steps import Case
 from audits.findings.waivers import LONGEST, Day, Told
@@ -139,10 +140,17 @@ def verdict_of(case: Case, attack: str) -> str:
     """Return an attack's verdict on a run, the worst of its rows; NOT_TESTED where none counts.
 
     At one party's side none does: of one client a row never says more than INCONCLUSIVE, and a site
-    would answer by itself what all clients are asked about.
+    would answer by itself what all clients are asked about. What fails at sites, or over them, is
+    a FAIL whatever the run's own rows say; another verdict over sites stands in for nothing.
+
+    Raises:
+        EvidenceError: at step ``figures``: what a site handed on cannot be read, so nobody knows
+            whether it fails there.
     """
     if case.view.side:
         return "NOT_TESTED"
+    if failed_at_sites(case, attack):
+        return "FAIL"
     found = outcome(case, ())
     rows = [row.verdict for row in found.rows if row.id == attack]
     if found.tried.state != RUN or not rows:

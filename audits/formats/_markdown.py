@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from audits.attacks._shared.models import AttackRow, NotTested, Value
 from audits.attacks._shared.payloads import PAYLOADS
 from audits.report import words
-from audits.report.attack_words import POWER, reading, show, verdict
+from audits.report.attack_words import POWER, clients, reading, show, verdict
 from audits.report.method import said_of
 from audits.report.models import Report
 from audits.report.words import visible
@@ -55,7 +55,7 @@ def tried(found: Sequence[AttackRow]) -> str:
             row.chance,
             *map(_value, (row.prior, row.null, row.protected, row.raw, row.gap)),
             row.margin if row.protected is not None else "",
-            str(row.n_clients) if row.n_clients else "",
+            clients(row),
             f"{show(row.n_pos)}; {show(row.n_neg)}" if row.n_pos or row.n_neg else "",
             row.detectable,
             plain(row.reason),

@@ -1,19 +1,20 @@
-"""CSV for spreadsheets: the inventory with every fact, the findings, and the attacks."""
+"""CSV for spreadsheets: the inventory with every fact, findings, attacks, and every epsilon."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from audits.accounting.empirical import Empirical
 from audits.attacks._shared.models import AttackRow
 from audits.report import words
 from audits.report.models import Egress, Finding, Report
 from audits.views.seen import Reached, View
 
 FORMAT = "csv"
-FILES = ("inventory.csv", "findings.csv", "attacks.csv")
+FILES = ("inventory.csv", "findings.csv", "attacks.csv", "budget.csv")
 _INVENTORY = (
     "sender",
     "sender_role",
@@ -53,6 +54,7 @@ _LAST = (
     "margin",
     "gate",
     "n_clients",
+    "replicas",
     "n_pos",
     "n_neg",
     "needed_n",
@@ -65,6 +67,20 @@ _ATTACKS = (
     *(f"{name}{end}" for name in _VALUES for end in ("", "_low", "_high")),
     *_LAST,
 )
+_BUDGET = (
+    "what",
+    "epsilon",
+    "by_attack",
+    "at_least",
+    "ceiling",
+    "why",
+    "delta",
+    "unit",
+    "adjacency",
+    "trust_model",
+    "scope",
+    "assumes",
+)
 _REACHED = tuple(Reached.model_fields)
 _NUMBER = re.compile(r"-\d+(\.\d+)?", re.ASCII)
 _MEASURED = ("metric", "margin", "gate")  # empty where nothing was measured: no rule was applied
@@ -72,7 +88,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def render(report: Report) -> dict[str, bytes]:
-    """Return ``inventory.csv``, ``findings.csv`` and ``attacks.csv``."""
+    """Return ``inventory.csv``, ``findings.csv``, ``attacks.csv`` and ``budget.csv``."""
     details = {(e.item, e.sender_role, e.recipient_role): e for e in report.egress}
     rows = []
     for row in report.inventory:
@@ -87,7 +103,28 @@ def render(report: Report) -> dict[str, bytes]:
         FILES[0]: _table(_INVENTORY, rows),
         FILES[1]: _table(_FINDINGS, map(_finding, report.findings)),
         FILES[2]: _table(_ATTACKS, map(_attack, report.attacks)),
+        FILES[3]: _table(_BUDGET, _budget(report)),
     }
+
+
+def _budget(report: Report) -> Iterator[list[object]]:
+    """Yield every epsilon with its labels and what attacks say of it; of each unit its run first.
+
+    Without noise there is one row a unit: epsilon is infinite, and nothing could be refuted.
+    """
+    for said in report.accounting:
+        labels = (said.delta, said.unit, "", "", said.scope)
+        yield ["the run, as stated", said.recorded, *_by_attack(said.empirical), *labels, ""]
+    for part in report.spending:
+        for row in part.rows:
+            one = row.epsilon
+            labels = (one.delta, one.unit, one.adjacency, one.model, one.scope)
+            assumed = "; ".join(one.assumptions)
+            yield [row.what, one.value, *_by_attack(row.empirical), *labels, assumed]
+
+
+def _by_attack(found: Empirical) -> tuple[str, ...]:
+    return found.word, found.lower_bound, found.ceiling, found.why
 
 
 def render_view(view: View) -> dict[str, bytes]:

@@ -70,6 +70,7 @@ def _environment() -> Environment:
         mark=svg.mark,
         verdict=attack_words.verdict,
         reading=attack_words.reading,
+        clients=attack_words.clients,
         power=attack_words.power,
         atleast=attack_words.show,
         slug=lambda text: "".join(c if c.isalnum() else "-" for c in text.lower()),

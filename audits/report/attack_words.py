@@ -12,7 +12,7 @@ from audits.attacks._shared.models import AttackRow
 from audits.report import words
 from audits.report.readings.texts import POWER, lesson, reading
 
-__all__ = ["NAMES", "POWER", "lesson", "named", "power", "reading", "sentence", "show",
+__all__ = ["NAMES", "POWER", "clients", "lesson", "named", "power", "reading", "sentence", "show",
            "untested", "verdict", "warning"]  # fmt: skip
 
 NAMES = words.NAMES
@@ -73,6 +73,15 @@ def warning(row: AttackRow) -> bool:
     return row.id == "A09" and row.what == ALL_ROUNDS
 
 
+def clients(row: AttackRow) -> str:
+    """Return over how many clients a row is, and how many are needed; empty if it counts none."""
+    if not row.n_clients:
+        return ""
+    each = f", {words.plural(row.replicas, 'replica')} each" if row.replicas else ""
+    more = f", about {words.number(row.needed_n)} needed" if row.needed_n else ""
+    return f"{words.plural(row.n_clients, 'client')}{each}{more}"
+
+
 def show(count: int) -> str:
     """Return a bucketed count: exact ones stay where the data lie (O28)."""
     return f"at least {words.number(count)}" if count else "none"
@@ -93,7 +102,7 @@ def sentence(row: AttackRow) -> str:
             f"can{told}"
         )
     if row.verdict == "NOT_TESTED":
-        return f"It was not tested {about}: {_plain(row.reason).partition(';')[0]}{told}"
+        return f"It was not tested {about}: {row.reason.rstrip('.').partition(';')[0]}{told}"
     return f"It is undecided {about}: {_why(row)}{told}"
 
 
@@ -121,11 +130,7 @@ def _why(row: AttackRow) -> str:
         return "the attack is too weak to tell, even on messages without protection"
     if row.reason.startswith("sample"):
         return "there are too few clients to tell"
-    return _plain(row.reason)
-
-
-def _plain(reason: str) -> str:
-    return reason.rstrip(".")
+    return row.reason.rstrip(".")
 
 
 def _hundred(*shares: str) -> list[str]:

@@ -33,7 +33,7 @@ from protocols.plan.plan import FieldPlan
 from protocols.shown import Shown
 from protocols.strict import Strict
 
-REPORT_VERSION: Literal[7] = 7
+REPORT_VERSION: Literal[8] = 8
 Severity = Literal["critical", "high", "medium", "low", "info"]
 State = Literal["OK", "ATTENTION", "FAIL", "NOT TESTED"]
 
@@ -313,7 +313,7 @@ class Report(Shown):
     facts: ClassVar = ("subject.algorithm", "subject.policy", "subject.run", "integrity.verdict")
     listed: ClassVar = ("verdict_strip", "question", "state", "answer")
 
-    schema_version: Literal[7] = Setting(REPORT_VERSION, description="number of the format")
+    schema_version: Literal[8] = Setting(REPORT_VERSION, description="number of the format")
     tool: Tool = Setting(default_factory=Tool)
     subject: Subject
     transport: str = Setting(description="how messages travelled: `memory` or `nvflare`")

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from audits.attacks import Canaries, Material, Released, Replica
+from audits.attacks import Canaries, Material, Redrawn, Released, Replica
 from audits.evidence.steps import Case
 from protocols.errors import EvidenceError, LedgerError, OtherEvidence, OtherVersion, SecureFglError
 from secure_fgl.attack_inputs.again.canaries import canary_material, unopened_of
+from secure_fgl.attack_inputs.again.redraws import redrawn_of
 from secure_fgl.attack_inputs.again.released import released_models
 from secure_fgl.attack_inputs.model_layout import layers_of
 from secure_fgl.attack_inputs.replayed import ReplayedRun
@@ -53,7 +54,7 @@ def material(
     Args:
         run: the run.
         profile: ``quick`` looks at the Asks that hold some client's first captured round,
-            ``default`` at all of them.
+            ``default`` at all of them, and draws audit replicas where clients are few.
         data: the data folder.
         plugins: the auditor's own copies of the run's plug-ins. Without them what takes the run's
             own code is not tested.
@@ -78,6 +79,7 @@ def material(
             answers, rows = replay.answers(), replay.rows()
             released = _released(run, replay)
             tested, canaries = _tested(replay), canaries_of(replay)
+            redrawn = redrawn_of(replay) if profile == "default" and found else Redrawn()
     except OtherVersion as error:
         raise OtherEvidence("captured", *error.facts) from error
     except LedgerError as error:  # a piece is spoilt: nobody may switch attacks off that way
@@ -109,6 +111,7 @@ def material(
         unasked=unasked,
         released=released,
         canaries=canaries,
+        redrawn=redrawn,
         missing=missing,
         unread=unread,
         simulated=case.roster_file.simulated,

@@ -121,14 +121,11 @@ class ReplayedRun:
 
     def exposures(self, *, first_only: bool) -> list[Exposure]:
         """Return every client's captured updates; what was computed again is what left."""
-        replies, exchanges = self._replies(), dict[int, list[tuple[str, Captured]]]()
-        checked = self._checked()
-        first: set[int] = set()
-        for client, answers in checked.items():
+        replies, checked = self.replies(), self._checked()
+        exchanges, first = self.asks(checked), set[int]()
+        for answers in checked.values():
             begun = min((a.round for a in answers), default=0)
             first |= {a.number for a in answers if a.round == begun}
-            for answer in answers:
-                exchanges.setdefault(answer.number, []).append((client, answer))
         # A total is held against all who are in it, so an Ask is computed whole or not at all.
         chosen = sorted(first if first_only else exchanges)
         computed = {number: self._computed(exchanges[number]) for number in chosen}
@@ -137,17 +134,27 @@ class ReplayedRun:
         found += weighed_material(self, checked, first_only=first_only)
         return sorted(found, key=lambda exposure: (exposure.client, exposure.round))
 
+    def asks(
+        self, checked: Mapping[str, Sequence[Captured]] | None = None
+    ) -> dict[int, list[tuple[str, Captured]]]:
+        """Return number of each captured Ask -> its clients and what they captured."""
+        found: dict[int, list[tuple[str, Captured]]] = {}
+        for client, answers in (self._checked() if checked is None else checked).items():
+            for answer in answers:
+                found.setdefault(answer.number, []).append((client, answer))
+        return found
+
     def mixed(self, *, first_only: bool) -> list[Mixtures]:
         """Return every client's captured mixtures."""
         if not self.case.plan.all_of(Disclosure.MIXED, Step.UP):
             return []
-        return mixed_material(self, self._checked(), self._replies(), first_only=first_only)
+        return mixed_material(self, self._checked(), self.replies(), first_only=first_only)
 
     def items(self) -> list[ItemRows]:
         """Return every client's captured gradients of item rows."""
         if not item_rows(self.case.plan, self.case.policy):
             return []
-        return item_material(self, self._checked(), self._replies(), self.clear)
+        return item_material(self, self._checked(), self.replies(), self.clear)
 
     def tagged(self) -> list[Tagged]:
         """Return every captured matching of items by tags."""
@@ -170,7 +177,7 @@ class ReplayedRun:
         if not compares(self.case):
             return None
         check_opened(self.sites, self.training)
-        return compared_material(self, self._checked(), self._replies())
+        return compared_material(self, self._checked(), self.replies())
 
     def rows(self) -> RowsTold | None:
         """Return what receivers are told of rows; None if the run tells none."""
@@ -180,7 +187,7 @@ class ReplayedRun:
         """Return what every client captured, held against its ledger."""
         return {client: self.answers_of(client, site) for client, site in self.sites.items()}
 
-    def _replies(self) -> dict[int, Reply]:
+    def replies(self) -> dict[int, Reply]:
         """Return what the aggregator captured; nothing that it had may be missing."""
         replies = self._recorder(AGGREGATOR_NAME, Role.AGGREGATOR, None).replies()
         self._check_whole(AGGREGATOR_NAME, set(replies), must_have(self.case, self.form))

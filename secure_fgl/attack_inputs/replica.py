@@ -1,13 +1,12 @@
 """What clients would answer to models of somebody's choice: a run's own code and data once more.
 
 Nothing is sent. Clients answer by the algorithm's code from the memory with which a run begins;
-what they say is clipped, rounded and noised by the layer's code, and added up as the receiver adds.
-Masks and encryption come off a total and change nothing of it, so they are left out.
+what they say is read as its receiver would (`secure_fgl.attack_inputs.again.reading`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,20 +18,12 @@ from algorithms.tasks.inputs.nodes import NodeData
 from algorithms.tasks.site import Site
 from audits.attacks import Bags, Exposure, Replica, Truth
 from audits.evidence.steps import Case
-from crypto.masks import container
-from crypto.noise import sampler
-from crypto.samplers import KEY_BYTES, Stream
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.sum.layout import Column
-from protocols.forms import Exchange
 from protocols.messages import Message, values
-from protocols.plan.noise import NoisePlan
-from protocols.plan.steps import Step
 from protocols.policy.guard import find
 from protocols.policy.guards import Clip
-from protocols.privacy.noising import SAMPLERS
 from protocols.rounds import Cohort, Sealed
-from secure_fgl.attack_inputs.captured_sent import summed
+from secure_fgl.attack_inputs.again.reading import Reader
 from secure_fgl.attack_inputs.replayed import ReplayedRun
 from secure_fgl.attack_inputs.updates import Arrays, fields, updates
 from secure_fgl.errors import UsageError
@@ -62,8 +53,8 @@ def replica_of(replay: ReplayedRun) -> Replica:
         raise _none("its clients are not given a model and asked for a change of it")
     if given.shape != (replay.task.size,):
         raise _none("its clients are not given the whole model, as each keeps a part of its own")
-    answering = _Answering(replay, exchange, kinds[0], first)
-    column, clip = answering.column, find(replay.case.policy.chain(Disclosure.SUM), "clip")
+    reader = Reader(replay.case, exchange, kinds[0])
+    column, clip = reader.column, find(replay.case.policy.chain(Disclosure.SUM), "clip")
     if column.grid is None or not isinstance(clip, Clip):
         raise _none("a change stands on no grid")
     model, bare = replay.config.model, replay.code.bare(replay.task)
@@ -81,8 +72,8 @@ def replica_of(replay: ReplayedRun) -> Replica:
         weighted=bool(column.field.scale),
         largest=column.grid.bound,
         step=column.grid.step,
-        noise=answering.noise,
-        play=answering.play,
+        noise=reader.noise,
+        play=_Answering(replay, reader, first).play,
     )
 
 
@@ -120,42 +111,11 @@ def _csr(matrix: Any) -> sp.csr_array:
 
 @dataclass(frozen=True, repr=False)
 class _Answering:
-    """Lets clients answer, and reads what they say as its receiver would."""
+    """Lets clients answer, and has what they say read as its receiver would."""
 
     replay: ReplayedRun
-    exchange: Exchange
-    update: type[Message]
+    reader: Reader
     first: tuple[Message, ...]
-
-    @property
-    def case(self) -> Case:
-        return self.replay.case
-
-    @property
-    def column(self) -> Column:
-        """Where a change stands in what is summed."""
-        layout = summed(self.case, self.exchange)[0]
-        wanted = (self.update.__name__, "delta")
-        return next(c for c in layout.columns if (c.message, c.field.name) == wanted)
-
-    @property
-    def clear(self) -> bool:
-        """Whether every client's message is read by itself."""
-        return find(self.case.policy.chain(Disclosure.SUM), "unsafe_clear") is not None
-
-    @property
-    def planned(self) -> NoisePlan | None:
-        """The noise of one client's message."""
-        return self.case.plan.find(self.exchange.name, Disclosure.SUM, Step.UP).noise
-
-    @property
-    def noise(self) -> float:
-        """Standard deviation of all noise on one number that is read, roughly."""
-        grid, planned = self.column.grid, self.planned
-        if grid is None or planned is None:
-            return 0.0
-        shares = 1 if self.clear else len(self.replay.sites)
-        return float(float(planned.sigma) * grid.step * np.sqrt(shares))
 
     def play(self, models: Sequence[Any], rng: np.random.Generator) -> list[list[Exposure]]:
         """Let all clients answer one model a round; see `audits.attacks.Replica`."""
@@ -173,7 +133,7 @@ class _Answering:
     def _round(self, number: int, model: Any, rng: np.random.Generator) -> list[Exposure]:
         given = self._handed(model)
         said = {name: self._said(site, given) for name, site in self.replay.sites.items()}
-        seen = self._seen(said, rng)
+        seen = self.reader.read(said, rng)
         known = {_MODEL: np.asarray(model, dtype=np.float64)}
         return [self._exposed(name, number, known, said[name], seen[name]) for name in said]
 
@@ -189,9 +149,9 @@ class _Answering:
             client=name,
             round=number,
             known=known,
-            raw=fields(next(m for m in said if type(m) is self.update)),
+            raw=fields(next(m for m in said if type(m) is self.reader.update)),
             seen=seen,
-            cohort=1 if self.clear else len(self.replay.sites),
+            cohort=1 if self.reader.clear else len(self.replay.sites),
             truth=Truth(),
             lr=self.replay.task.lr,
             steps=self.replay.config.algorithm.epochs,
@@ -205,42 +165,6 @@ class _Answering:
         return (type(first)(**{**values(first), _MODEL: mine}), *others)
 
     def _said(self, site: Site, given: Sequence[Message]) -> tuple[Message, ...]:
-        said = self.exchange.answer(site, *given)
+        said = self.reader.exchange.answer(site, *given)
         parts = said if isinstance(said, tuple) else (said,)
         return tuple(message for message in parts if message is not None)
-
-    def _seen(
-        self, said: Mapping[str, Sequence[Message]], rng: np.random.Generator
-    ) -> dict[str, Arrays]:
-        """Return, per client, what the receiver reads of its message: itself, or the total."""
-        layout, ring = summed(self.case, self.exchange)
-        sent = {name: ring.residues(self._integers(one, rng)) for name, one in said.items()}
-        margin = self.planned.margin if self.planned is not None else 0
-        kind = container(ring.modulus)
-
-        def read(words: Any, members: int) -> Arrays:
-            integers = ring.integers(words.astype(kind))
-            return fields(layout.decode(integers, members, margin=margin)[self.update])
-
-        if self.clear:
-            return {name: read(words, 1) for name, words in sent.items()}
-        total = np.zeros(ring.size, dtype=np.uint64)
-        for words in sent.values():
-            total += words.astype(np.uint64)  # wraps at 2^64, which every bare modulus divides
-            if ring.packing is not None:
-                total %= np.uint64(ring.modulus)
-        if ring.packing is None and ring.modulus < 1 << 64:
-            total %= np.uint64(ring.modulus)
-        return dict.fromkeys(said, read(total, len(said)))
-
-    def _integers(self, said: Sequence[Message], rng: np.random.Generator) -> Any:
-        """Return one client's message, clipped, rounded and noised."""
-        layout = summed(self.case, self.exchange)[0]
-        mine = [message for message in said if type(message) in layout.kinds]
-        planned = self.planned
-        limit = float(planned.l2) if planned is not None else None
-        integers, _ = layout.encode(mine, Stream(rng.bytes(KEY_BYTES)), limit=limit)
-        if planned is not None:
-            law = sampler(SAMPLERS[planned.mechanism], float(planned.sigma))
-            integers = integers + law.sample(Stream(rng.bytes(KEY_BYTES)), integers.size)
-        return integers

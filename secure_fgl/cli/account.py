@@ -15,6 +15,8 @@ from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 if TYPE_CHECKING:
     from audits.accounting.otherwise import Otherwise
     from audits.evidence.run_files import RunView
+    from audits.evidence.steps import Case
+    from audits.report.sections import Labelled
 
 _RANGE = re.compile(r"(\d{1,6})(?:\.\.(\d{1,6}))?")
 _MOST = 200  # rows of a range
@@ -60,7 +62,8 @@ def account(
 ) -> int:
     """Count the privacy loss of a run: what its noise was planned to give, and what was recorded.
 
-    Every epsilon stands with its unit, adjacency, trust model, scope, delta and assumptions.
+    Every epsilon stands with its unit, adjacency, trust model, scope, delta and assumptions,
+    and with what attacks on this run say of it: falsified, not falsified or untested.
     Nothing is changed by reading.
 
     With --missing, --delta or --unit the run is counted anew under these assumptions,
@@ -105,7 +108,7 @@ def _of_run(
     from audits.accounting.account import account as count
     from audits.evidence.steps import Case
     from audits.report.words import plural
-    from secure_fgl.cli._shared.account import judge, print_account, print_totals
+    from secure_fgl.cli._shared.account import judge, print_account, print_totals, print_words
     from secure_fgl.cli._shared.output import print_json, say
     from secure_fgl.errors import UsageError
     from secure_fgl.store.finished_run import Run
@@ -117,7 +120,7 @@ def _of_run(
             f"{view.side} is no client, and what clients spent is not in its ledger.",
             fix="count on a client's side, or on a run folder into which all sides were gathered",
         )
-    found = count(view)
+    found, proved = count(view), _by_attack(Case(view))
     missing, delta, unit = anew
     held = anchored(Case(view), notes, delta) if notes is not None else ()
     if missing or delta is not None or unit is not None:
@@ -125,15 +128,25 @@ def _of_run(
         return judge(found)
     if format is Format.json:
         told = {"budgets": [asdict(one) for one in held]} if held else {}
-        whole = {**found.model_dump(mode="json"), **told}
-        print_json(whole if told else found.model_dump_json(indent=2))
+        words = {"empirical": [row.model_dump(mode="json") for row in proved]}
+        print_json({**found.model_dump(mode="json"), **words, **told})
     else:
         print_account(found)
+        print_words(proved)
         if held:
             print_totals(held)
             budgets = len(Case(view).plan.clients) * len(Case(view).policy.budgets)
             say(f"Notes of others say something of {len(held)} of {plural(budgets, 'budget')}.")
     return judge(found)
+
+
+def _by_attack(case: Case) -> list[Labelled]:
+    """Return every epsilon that the report shows, with what its attacks say of it."""
+    from audits.report.attack_rows import outcome
+    from audits.report.budget_timeline import spending
+
+    claims = outcome(case, ()).claims
+    return [row for part in spending(case, claims) for row in part.rows]
 
 
 def _store(folder: Path | None, delta: float | None, format: Format, *, others: bool) -> int:

@@ -30,7 +30,7 @@ class Profile(StrEnum):
 
 
 ProfileOption = Annotated[
-    Profile, typer.Option(help="quick: the first captured round. default: all of them.")
+    Profile, typer.Option(help="quick: the first captured round. default: all, with replicas.")
 ]
 AttacksOption = Annotated[
     str, typer.Option(metavar="LIST", help="Ids or names, separated by commas. All, if empty.")
@@ -145,7 +145,7 @@ def _seconds(text: str) -> float | None:
 
 def print_found(found: AttackReport, untested: Iterable[NotTested], missing: str) -> None:
     """Print what attacks found, what was not tested, and why nothing captured was looked at."""
-    from audits.report.attack_words import power
+    from audits.report.attack_words import clients, power
     from audits.report.attack_words import verdict as shown
     from secure_fgl.cli._shared.output import WORDS, cell, console, grid, say
 
@@ -160,7 +160,8 @@ def print_found(found: AttackReport, untested: Iterable[NotTested], missing: str
     out.print(table)
     for row in found.rows:
         said = power(row) if row.verdict == "PASS" else row.reason
-        say(f"{_asked(row)} {shown(row)}: {said}", stderr=False)
+        over = f" ({clients(row)})" if row.replicas else ""
+        say(f"{_asked(row)} {shown(row)}: {said}{over}", stderr=False)
     for claim in found.claims:
         say(f"Claim {claim.status.replace('_', ' ')}: {claim.text}", stderr=False)
     for gap in untested:

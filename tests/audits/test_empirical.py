@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from typing import Any
 
 import pytest
@@ -9,8 +11,11 @@ import pytest
 from audits.accounting.empirical import UNTRIED, empirical
 from audits.attacks._shared.models import Claim
 from audits.evidence.steps import Case
+from audits.formats import render
 from audits.report.budget import accounts
 from audits.report.budget_timeline import spending
+from audits.report.build import build_report
+from tests.audits.bundle_tools import TOY
 from tests.audits.noised_run import NoisedRun
 
 
@@ -76,3 +81,36 @@ def test_every_epsilon_of_a_noised_run_has_its_word() -> None:
     above = [claim(epsilon_lb=f"{finite * 2:.4f}", ceiling=f"{finite * 3:.4f}")]
     assert accounts(case, above)[0].empirical.word == "falsified"
     assert {row.empirical for part in spending(case, ()) for row in part.rows} == {UNTRIED}
+
+
+def test_the_csv_has_every_epsilon_with_its_word() -> None:
+    report = build_report(NoisedRun().view())
+    held = (
+        report.spending[0]
+        .rows[0]
+        .empirical.model_copy(
+            update={
+                "word": "falsified",
+                "lower_bound": "3.5",
+                "ceiling": "6",
+                "why": "an attack did",
+            }
+        )
+    )
+    first = report.spending[0].rows[0].model_copy(update={"empirical": held})
+    spent = report.spending[0].model_copy(update={"rows": (first, *report.spending[0].rows[1:])})
+    changed = report.model_copy(update={"spending": (spent, *report.spending[1:])})
+    rows = list(csv.DictReader(io.StringIO(render(changed, ["csv"])["budget.csv"].decode())))
+    assert rows[0]["what"] == "the run, as stated"
+    assert rows[0]["epsilon"] == report.accounting[0].recorded
+    told = {row["what"]: row for row in rows}
+    assert {row.what for part in report.spending for row in part.rows} <= set(told)
+    one = told[first.what]
+    assert (one["by_attack"], one["at_least"], one["ceiling"]) == ("falsified", "3.5", "6")
+    assert {row["by_attack"] for row in rows if row is not one} == {"untested"}
+    bare = list(
+        csv.DictReader(
+            io.StringIO(render(build_report(TOY.view()), ["csv"])["budget.csv"].decode())
+        )
+    )
+    assert [(row["epsilon"], row["by_attack"]) for row in bare] == [("infinity", "untested")]

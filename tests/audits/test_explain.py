@@ -18,12 +18,16 @@ from audits.evidence.steps import SELF_CONSISTENT, WITNESSED
 from audits.evidence.verify import CHECKS
 from audits.explain import _UNWRITTEN as UNWRITTEN
 from audits.explain import COLUMNS, KINDS, find, page_text, suggested, words
+from audits.exporters import EXPORTERS
 from audits.report.attack_words import reading
 from protocols.disclosures.names import Disclosure
 from protocols.wire.control import REFUSALS
 from protocols.wire.roles import Role
 from secure_fgl import errors
+from secure_fgl.advising import pages
+from secure_fgl.advising.trials import How
 
+ADVICE = (*pages.HEAD, *get_args(How), "frontier", "advised", "replica")
 ATTACKS = [*(f"A{n:02d}" for n in range(1, 17)), "A20"]
 PAYLOADS = [f"P{n:02d}" for n in range(1, 22)]
 EVERYTHING = [page for word in words() for page in find(word)]
@@ -89,6 +93,33 @@ def test_every_step_of_the_verification_is_explained():
     steps = {page.word for page in EVERYTHING if page.kind == "step of audit verify"}
     bundles = {"manifest", "attestations", "accounting", "statements", "trust"}
     assert steps == names | bundles | {"canaries", "others"}  # of some runs, of one side alone
+
+
+def _steps() -> set[str]:
+    """Return the names of all steps that the auditors' source gives a check or fails at."""
+    found: set[str] = set()
+    for path in (Path(audits.__file__).parent / "checks").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Check" and node.args:
+                name = getattr(node.args[0], "value", None)
+                found |= {name} if isinstance(name, str) else set()
+    return found
+
+
+def test_every_file_of_the_folders_has_an_entry():
+    """Who adds an attack, an exporter, a step or a column of the advice has to explain it."""
+    kinds = {page.word: page.kind for page in EVERYTHING}
+    assert {word for word, kind in kinds.items() if kind == "form of audit export"} == set(
+        EXPORTERS
+    )
+    for one in attacks():
+        assert kinds.get(one.id) == "attack", one.id
+    steps = _steps()
+    assert {"tree", "others", "witnesses"} <= steps
+    for step in steps:
+        assert "step of audit verify" in {page.kind for page in find(step)}, step
+    for word in ADVICE:
+        assert any(page.kind == "word" for page in find(word)), word
 
 
 def test_the_role_witness_and_the_step_witnesses_are_told_apart():

@@ -155,3 +155,14 @@ def test_a_time_that_is_none_breaks_no_page(report: Report, time: str) -> None:
     subject = report.subject.model_copy(update={"last_entry": time})
     for suite in suites(report.model_copy(update={"subject": subject})).values():
         assert suite.attrib["timestamp"] == "1970-01-01T00:00:00"
+
+
+def test_what_fails_over_sites_fails_a_ci_though_the_run_s_own_rows_pass(report: Report) -> None:
+    passed = a_row().model_copy(update={"what": "row 1"})
+    rule, about = f"ATTACK_{passed.id}", {"payload": "P05"}
+    found = (finding(rule, "high", item="at sites: row 1", **about),)
+    made = report.model_copy(update={"attacks": (passed,), "findings": found})
+    assert list(states(suites(made)["findings"]).values()) == ["failure"]
+    own = (finding(rule, "high", item="row 1", **about),)  # the control: a case of its own already
+    made = made.model_copy(update={"findings": own})
+    assert not states(suites(made)["findings"])

@@ -8,6 +8,7 @@ from datetime import date
 import pytest
 from pydantic import ValidationError
 
+from audits.attacks import AttackRow
 from audits.evidence.steps import Case
 from audits.findings.release import ReleaseWaiver, held_back, read_waiver, verdict_of
 from crypto.signing.signatures import SigningKey
@@ -16,6 +17,7 @@ from protocols.policy.policy import PrivacyPolicy
 from protocols.policy.release import Release
 from tests.audits.attack_tools import BIASED, BLANK, LEAK, UNSURE, attacked, row
 from tests.audits.bundle_tools import TOY
+from tests.audits.test_site_figures import figures, measured
 from tests.audits.toy_run import CLIENTS
 
 DAY = date(2026, 11, 26)
@@ -127,3 +129,20 @@ def test_a_policy_that_holds_nothing_back_has_the_digest_that_it_had() -> None:
     for bad in ({"requires": []}, {"requires": ["all"]}, {"requires": ["A05"], "until": "asked"}):
         with pytest.raises(ValidationError):
             Release.model_validate(bad)
+
+
+def test_what_fails_over_sites_is_no_answer_whatever_the_run_s_own_rows_say() -> None:
+    """Figures that sites handed on reach the policy's gate as they reach ``audit release``."""
+
+    def told(value: float, *own: AttackRow) -> str:
+        there = {p: figures(p, measured(protected=value)).text() for p in CLIENTS[:2]}
+        view = attacked(TOY.view(), *own) if own else TOY.view()
+        return verdict_of(Case(replace(view, figures=there)), "A05")
+
+    assert told(0.9, row()) == "FAIL" and why(verdict=told(0.9, row()))
+    assert told(0.9) == "FAIL"
+    assert told(0.5, row()) == "PASS"  # the control
+    assert told(0.5) == "NOT_TESTED"  # over sites nothing stands in for the run's own
+    broken = {CLIENTS[0]: figures(CLIENTS[0], measured(protected=0.9)).text()[:-2]}
+    with pytest.raises(EvidenceError):
+        verdict_of(Case(replace(attacked(TOY.view(), row()), figures=broken)), "A05")

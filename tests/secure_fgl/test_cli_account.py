@@ -45,8 +45,11 @@ def counted(run: Path, *options: object) -> tuple[int, dict[str, Any], str]:
 def test_json_is_the_account(evidence: Evidence, tmp_path: Path) -> None:
     code, told, said = counted(NoisedRun().save(tmp_path))
     assert code == 0
+    words = told.pop("empirical")
     found = Account.model_validate(told)
     assert sorted(told) == sorted(Account.model_fields)
+    assert {row["what"] for row in words} >= {"the run, by the ledgers"}
+    assert {row["empirical"]["word"] for row in words} == {"untested"}  # no attack was run
     assert found.statement.startswith(f"ε = {found.epsilon.value} at δ = 1e-05 for the run")
     assert "NOT FALSIFIED" in said
 

@@ -231,7 +231,7 @@ def test_report_prints_its_paths_and_fails_on_what_is_asked(
     shown = invoke(*words)
     assert shown.exit_code == 0
     paths = [Path(line) for line in shown.stdout.splitlines()]
-    tables = {"inventory.csv", "findings.csv", "attacks.csv"}
+    tables = {"inventory.csv", "findings.csv", "attacks.csv", "budget.csv"}
     assert {p.name for p in paths} == {"report.html", *tables}
     assert all(p.is_file() and p.parent == out for p in paths)
     strict = invoke(*words, "--fail-on", "medium")

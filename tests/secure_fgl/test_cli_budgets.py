@@ -25,8 +25,9 @@ from tests.secure_fgl.cli_tools import invoke
 AGGREGATOR = Identity.from_seed(AGGREGATOR_NAME, Role.AGGREGATOR, bytes(32))
 
 
-def case_of(key: Any = AGGREGATOR.party.verify) -> Case:
-    """What `anchored` reads of a run: sites, data set, budgets, the aggregator's key."""
+def case_of(key: Any = AGGREGATOR.party.verify, entries: int = 1) -> Case:
+    """What `anchored` reads of a run: sites, data set, budgets, the aggregator's key, and the
+    number of reservations with the run's own."""
     party = SimpleNamespace(verify=key)
     return cast(
         Case,
@@ -34,6 +35,9 @@ def case_of(key: Any = AGGREGATOR.party.verify) -> Case:
             roster=SimpleNamespace(party=lambda name: party),
             plan=SimpleNamespace(clients=(SITE, "bank-2"), data=SimpleNamespace(name=DATA)),
             policy=SimpleNamespace(budgets={"client": CAP}),
+            ledger_index=SimpleNamespace(
+                of_kind=lambda kind: [(SITE, {"kind": kind, "entries": entries})]
+            ),
         ),
     )
 
@@ -111,6 +115,19 @@ def test_a_budget_is_held_to_what_the_aggregator_signed(home: BudgetStore, notes
     shutil.copy(notes / f"{SITE}.checkpoint", notes / "bank-2.checkpoint")
     with pytest.raises(EvidenceError, match="another budget"):
         anchored(case_of(), notes, None)
+
+
+def test_a_note_from_before_the_run_says_nothing_of_it(home: BudgetStore, notes: Path) -> None:
+    """A budget that was put back to before the second run extends the note of the first."""
+    assert anchored(case_of(entries=1), notes, None)  # the control: signed after the first run
+    with pytest.raises(UsageError, match="older than this run"):
+        anchored(case_of(entries=2), notes, None)
+    (notes / f"{SITE}.checkpoint").write_text(home.witness(SITE, DATA, AGGREGATOR))
+    assert anchored(case_of(entries=2), notes, None)
+    with pytest.raises(UsageError, match="does not say when"):
+        case = case_of()
+        cast(Any, case).ledger_index.of_kind = lambda kind: []
+        anchored(case, notes, None)
 
 
 def test_a_store_that_was_removed_as_a_whole_shows_in_the_notes_alone(

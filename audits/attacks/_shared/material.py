@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from audits.attacks._exposed.exposure import Array, Counts, Exposure, Floats, Truth, change
+from audits.attacks._exposed.redrawn import Redrawn
 from audits.attacks._models.canaries import Canaries
 from audits.attacks._models.released import Released
 from audits.attacks._shared.answers import Answers
@@ -26,21 +28,20 @@ from audits.evidence.steps import Case
 __all__ = [
     "Array",
     "Bags",
+    "Counts",
     "Exposure",
+    "Floats",
     "ItemRows",
     "Layers",
     "Material",
     "Mixtures",
     "Play",
+    "Redrawn",
     "Replica",
     "Rows",
     "Truth",
     "change",
 ]
-
-Array = npt.NDArray[np.float64]
-Floats = npt.NDArray[np.float32]
-Counts = npt.NDArray[np.int64]
 
 Place = tuple[slice, tuple[int, int]]
 """Where a matrix lies in the flat vector, and its shape as it is stored there (C order)."""
@@ -76,51 +77,6 @@ class Layers:
                 "model's, or the layout was made for other options"
             )
         return found.reshape(shape)
-
-
-@dataclass(frozen=True, repr=False)
-class Truth:
-    """What a victim knows of itself; never leaves it.
-
-    Attributes:
-        labels: int64 (C,), training records per class; None if the task has no classes.
-        members: float32 (m, F), input features of training nodes; None if it has none.
-        outsiders: float32 (n, F), features of nodes that had no influence on training.
-    """
-
-    labels: Counts | None = None
-    members: Floats | None = None
-    outsiders: Floats | None = None
-
-
-@dataclass(frozen=True, repr=False)
-class Exposure:
-    """One client in one round.
-
-    Attributes:
-        client, round: which.
-        known: what everybody was given; ``weights``: (d,).
-        raw: its message before protection; ``delta``: (d,), weighted by ``count`` if that is there.
-        seen: what was learnt of it: its own upload in clear, a total or a row; None: nothing.
-        cohort, truth: clients whose data `seen` holds, 1: its own upload; the truth of this client.
-        lr, steps: step size and gradient steps of the round; public settings.
-        optimiser: ``sgd``, ``adamw`` or ``adam``, a public setting too; empty: unknown.
-        afresh: as `raw`, of a client without memory; None where it remembers nothing of others.
-        payload: the id of what was read, where it is no upload and no total: ``P21``.
-    """
-
-    client: str
-    round: int
-    known: Mapping[str, Array]
-    raw: Mapping[str, Array]
-    seen: Mapping[str, Array] | None
-    cohort: int
-    truth: Truth
-    lr: float
-    steps: int
-    optimiser: str = ""
-    afresh: Mapping[str, Array] | None = None
-    payload: str = ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -181,16 +137,6 @@ class ItemRows:
     cohort: int
     ratings: Array | None = None
     table: Array | None = None
-
-
-def change(values: Mapping[str, Array]) -> Array | None:
-    """Return the change of the model that a message says, by record, (d,); None: no change."""
-    delta = values.get("delta")
-    if delta is None:
-        return None
-    count = float(np.asarray(values.get("count", 1.0)).ravel()[0])
-    moved: Array = np.asarray(delta, dtype=np.float64).ravel() / (count if count > 0 else 1.0)
-    return moved if np.isfinite(moved).all() else None
 
 
 Play = Callable[[Sequence[Floats], np.random.Generator], list[list[Exposure]]]
@@ -269,6 +215,7 @@ class Material:
         released: models that were handed out; None if none could be looked at. Needs no capture.
         canaries: made-up records; None if none could be made again. Needs no capture.
         unreleased, uncoined: why there are no such models, or records; empty if there are some.
+        redrawn: audit replicas of the captured rounds; see there.
         late: tells whether the time for attacks is used up.
         missing, unasked: why there are no captures, or counts; empty if there are some.
         unread: updates left, and none of them could be looked at.
@@ -293,6 +240,7 @@ class Material:
     unreleased: str = ""
     canaries: Canaries | None = None
     uncoined: str = ""
+    redrawn: Redrawn = field(default_factory=Redrawn)
     late: Callable[[], bool] = lambda: False
     missing: str = ""
     unread: bool = False

@@ -31,7 +31,7 @@ __all__ = [
     "bucket",
 ]
 
-ATTACKS_VERSION: Literal[2] = 2
+ATTACKS_VERSION: Literal[3] = 3
 ATTACKS_LIMIT = 4 << 20  # bytes; a row takes about 1 kB
 Verdict = Literal[
     "PASS", "FAIL", "INCONCLUSIVE", "INVALID", "NOT_APPLICABLE", "NOT_TESTED", "ERROR"
@@ -72,6 +72,7 @@ class AttackRow(Strict):
         what: which message or variant of the question.
         rounds: looked at; empty: the whole run.
         n_clients: clients behind the scores.
+        replicas: audit replicas of each client; see `audits.attacks._exposed.redrawn`.
         n_pos, n_neg: records or trials behind the scores, the next power of two below, "at least
             so many" (0: none): two reports must not give one client's exact count (O28).
         seed: of the attack's chance (hex), made from the ledger heads.
@@ -97,6 +98,13 @@ class AttackRow(Strict):
     profile: Profile = Setting(description="how much was tried")
     rounds: tuple[int, ...] = ()
     n_clients: int = Setting(ge=0)
+    replicas: int = Setting(
+        default=0,
+        ge=0,
+        le=100,
+        description="audit replicas of each client: other draws of its own records, whose scores "
+        "are averaged with its own; intervals are over clients",
+    )
     n_pos: int = Setting(ge=0)
     n_neg: int = Setting(ge=0)
     seed: str = Setting(pattern=_DIGEST)
@@ -184,7 +192,7 @@ class AttackReport(Strict):
         not_tested: what no attack looked at.
     """
 
-    schema_version: Literal[2] = ATTACKS_VERSION
+    schema_version: Literal[3] = ATTACKS_VERSION
     run: str = Setting(max_length=64)
     plan_digest: str = Setting(pattern=_DIGEST)
     heads_digest: str = Setting(pattern=_DIGEST)

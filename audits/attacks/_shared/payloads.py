@@ -30,6 +30,7 @@ __all__ = [
     "read_from",
     "sent",
     "single",
+    "total",
     "updates",
 ]
 
@@ -268,6 +269,11 @@ def read_from(payload: str, own: str, total: str) -> str:
 def single(payload: str) -> bool:
     """Tell whether the receiver of a payload gets a client's own message, and no total."""
     return payload in ("P01", "P02")
+
+
+def total(payload: str) -> bool:
+    """Tell whether the receiver of a payload gets a total over the cohort."""
+    return not single(payload) and payload != _ROW
 
 
 def not_tested(

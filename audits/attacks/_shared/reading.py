@@ -33,6 +33,7 @@ _FIGURES = "a verdict in it is not what its figures give"
 _POWER = "the power beside a PASS in it is not what its figures give"
 _KEPT = "figures stand in it beside a verdict that rests on none, or are missing beside another"
 _RULE = "it holds a row by a rule (metric, margin, gate, controls) that its attack does not have"
+_REPLICAS = "replicas stand in it beside facts, one client, or a profile that draws none"
 _CLAIM = "a claim in it has a state that its bound does not give"
 
 
@@ -79,6 +80,8 @@ def row_doubt(row: AttackRow, one: Attack, seed: str, *, biased: bool = False) -
         return _without(row, one)
     if len(figures) < len(_NAMES) or not row.chance or row.verdict in _SILENT:
         return _KEPT
+    if row.replicas and (row.exact or row.n_clients < 2 or row.profile != "default"):
+        return _REPLICAS
     rule = _rule(row, one)
     if rule is None:
         return _RULE
@@ -87,7 +90,9 @@ def row_doubt(row: AttackRow, one: Attack, seed: str, *, biased: bool = False) -
 
 def _without(row: AttackRow, one: Attack) -> str:
     """Judge a row in which nothing was measured; it decides nothing."""
-    numbers = row.n_clients or row.n_pos or row.n_neg or row.needed_n or row.detectable
+    numbers = (
+        row.n_clients or row.replicas or row.n_pos or row.n_neg or row.needed_n or row.detectable
+    )
     if row.verdict in ("PASS", "FAIL", "INVALID") or row.chance or numbers:
         return _KEPT
     return "" if _same(row, one.rules[0]) else _RULE

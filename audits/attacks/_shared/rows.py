@@ -105,6 +105,7 @@ class AttackRows:
             **self._names(found.payload, found.what),  # type: ignore[arg-type]
             rounds=tuple(sorted(set(found.rounds))),
             n_clients=len(set(found.units)) if found.client_clusters else 0,
+            replicas=found.replicas,
             n_pos=bucket(found.positives),
             n_neg=bucket(found.negatives),
             metric=found.metric or one.metric,

@@ -35,6 +35,7 @@ class Samples:
         null_side: ``above``: a null below chance is no sign of bias, and one above both chance and
             prior is (see `audits.attacks.label_count` for when this is right).
         bounds: of the metric; intervals are cut there.
+        replicas: audit replicas drawn of each client, whose entries stand beside its own.
         client_clusters: False if `units` are no clients (mechanisms, sums): the row counts none.
     """
 
@@ -57,6 +58,7 @@ class Samples:
     null_side: NullSide = "both"
     bounds: tuple[float, float] = (0.0, 1.0)
     client_clusters: bool = True
+    replicas: int = 0
 
     def __post_init__(self) -> None:
         for name in ("prior", "raw", "null", "protected"):
@@ -69,6 +71,8 @@ class Samples:
             object.__setattr__(self, name, found)
         if self.exact and np.ptp(self.prior) > 0:
             raise ValueError("facts are held against one prior; ask one question for each prior")
+        if self.replicas and (self.exact or not self.client_clusters):
+            raise ValueError("replicas are of clients' estimates; facts are what they are")
         if not self.units:
             raise ValueError("an attack gave samples of nobody; say NotApplicable and why")
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from audits.accounting.models import Account, BudgetFacts, Epsilon, Records
+    from audits.report.sections import Labelled
     from secure_fgl.store.sides.budget_totals import BudgetTotal
 
 MOST_CLIENTS = 20  # rows; the others stand in the JSON
@@ -53,6 +54,25 @@ def print_account(found: Account) -> None:
         if table.row_count:
             out.print(table)
     print_pairs([("note", note) for note in found.notes])
+
+
+def print_words(found: Sequence[Labelled]) -> None:
+    """Print beside each epsilon what attacks say of it; nothing where there is none."""
+    if not found:
+        return
+    table = grid(["ε of what", ">ε", "By attack", ">At least", ">Ceiling"])
+    for row in found:
+        said = row.empirical
+        table.add_row(
+            cell(row.what), shown(row.epsilon), said.word, said.lower_bound or "-",
+            said.ceiling or "-",
+        )  # fmt: skip
+    table.caption = (
+        "By attack: what secure-fgl audit attack proved, by experiment. Ceiling: what a perfect "
+        "attack could have proved with as many trials."
+    )
+    table.caption_justify = "left"
+    console(stderr=False).print(table)
 
 
 def print_totals(found: Sequence[BudgetTotal]) -> None:

@@ -78,7 +78,8 @@ def anchored(case: Case, notes: Path, delta: float | None) -> tuple[BudgetTotal,
         delta: at which epsilon is told; None: each budget's own.
 
     Raises:
-        UsageError: no note there is of a site of this run.
+        UsageError: no note there is of a site of this run, one is older than what the run took, or
+            the ledger that says what it took is not here.
         EvidenceError: at step ``budget``: a note is not the aggregator's or of another budget, or
             the store does not extend it: it was cut, edited or put back.
         LedgerError: the store cannot be read.
@@ -97,6 +98,14 @@ def anchored(case: Case, notes: Path, delta: float | None) -> tuple[BudgetTotal,
             dataset = budget_key(case.plan.data.name, unit)
             store = BudgetStore.open(None, site, dataset, (anchor,))
             size = anchor.checkpoint().size
+            if size <= _taken(case, site, unit):
+                raise UsageError(
+                    f"The note {name}{_ENDING} in {notes} is older than this run.",
+                    why="it was signed before the run reserved, so a budget without what the run "
+                    "took would extend it, too",
+                    fix="ask for the note that the aggregator signed at the end of this run, or "
+                    "for a later one",
+                )
             found.append(_total(store, site, dataset, delta or cap.delta, size))
     if not found:
         raise UsageError(
@@ -105,6 +114,24 @@ def anchored(case: Case, notes: Path, delta: float | None) -> tuple[BudgetTotal,
             fix="ask the aggregator, or whoever kept them, for the notes on this run's sites",
         )
     return tuple(found)
+
+
+def _taken(case: Case, site: str, unit: str) -> int:
+    """Return how many reservations a budget held once the run had taken from it, by the ledger.
+
+    A note counts lines: one more than these, as the first line is no reservation.
+
+    Raises:
+        UsageError: that ledger is not here, or says nothing of it.
+    """
+    for party, entry in case.ledger_index.of_kind("budget"):
+        if party == site and entry.get("unit", "client") == unit:
+            return int(entry["entries"])
+    raise UsageError(
+        f"The run does not say when {site} reserved its budget, so no note can be held to it.",
+        why="its ledger is not here, or the run took nothing from that budget",
+        fix="give a run folder with that site's ledger, or leave its note out",
+    )
 
 
 def _total(store: BudgetStore, site: str, dataset: str, delta: float, held: int = 0) -> BudgetTotal:

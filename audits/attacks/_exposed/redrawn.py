@@ -1,0 +1,86 @@
+"""Audit replicas: clients' local steps once more, on other draws of their own records.
+
+With few clients an interval over clients is wide, and most of its width may be the luck of which
+records each of them happens to train on. A replica takes that luck out: every client draws its
+training records anew, as many as it has, answers the very model that it was given, and the total is
+formed from these answers. Nothing of it is sent. Replicas of one client are of one client: scores
+are averaged over them, and intervals are over clients (AUDITS.md A.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from audits.attacks._exposed.exposure import Exposure
+
+__all__ = ["FEW", "REPLICAS", "Redrawn", "counted", "drawn_again", "noted"]
+
+REPLICAS = 7
+"""Beside the run's own draw. Where half of a score's variance is the draw's, eight draws take seven
+sixteenths of it away, and ever more of them only one sixteenth more."""
+FEW = 50
+"""Clients up to which replicas are drawn; above it intervals are narrow enough without."""
+
+
+@dataclass(frozen=True, repr=False)
+class Redrawn:
+    """What draws replicas of a run's captured rounds.
+
+    Attributes:
+        play: draws all clients' records once more and returns what each said in the captured
+            rounds and what the receiver would have read; None: nothing is drawn.
+        why: in words, why nothing is; empty: nobody asked for it.
+    """
+
+    play: Callable[[np.random.Generator], Sequence[Exposure]] | None = None
+    why: str = ""
+
+
+def drawn_again(
+    there: Sequence[Exposure], redrawn: Redrawn, rng: np.random.Generator
+) -> Iterator[Sequence[Exposure]]:
+    """Yield the run's own exposures and then those of each replica, one at a time.
+
+    Only clients that are in the run's own round are in a replica's. What is drawn takes nothing
+    from `rng`, so the figures of the run's own draw are what they are without replicas.
+
+    Args:
+        there: of one payload, whose receiver reads totals.
+        redrawn: of the run.
+        rng: of the attack.
+    """
+    yield there
+    play, known = redrawn.play, {(one.client, one.round) for one in there}
+    if play is None or all(one.cohort == 1 for one in there):
+        return
+    for child in rng.spawn(REPLICAS):
+        yield [one for one in play(child) if (one.client, one.round) in known]
+
+
+class OfClient(Protocol):
+    """What an attack measured of one client."""
+
+    client: str
+
+
+Mine = TypeVar("Mine", bound=OfClient)
+
+
+def counted(drawn: Sequence[Sequence[Mine]]) -> list[Mine]:
+    """Return what was measured in all draws, of clients alone that are in the run's own draw.
+
+    Args:
+        drawn: the run's own draw first, then that of each replica.
+    """
+    known = {one.client for one in drawn[0]}
+    return [one for those in drawn for one in those if one.client in known]
+
+
+def noted(note: str, redrawn: Redrawn) -> str:
+    """Return the note of a row, with why it has no replicas."""
+    why = f"No replicas: {redrawn.why}" if redrawn.why else ""
+    return ". ".join(filter(None, (note, why)))
