@@ -280,6 +280,7 @@ def _samples(
     units = tuple(t.client for t in trials)
     guesses = np.array([[score(g, t.truth) for g in t.guesses] for t in trials]).T
     equal = float(guesses[-1].mean())
+    null = [np.mean([score(together(f), t.truth) for f in t.null.values()]) for t in trials]
     return Samples(
         payload=payload,
         what=what,
@@ -287,12 +288,7 @@ def _samples(
         **{"chance": equal, **rule.given()},
         prior=best_known(guesses, units, guess=-1),
         raw=np.array([score(together(t.raw), t.truth) for t in trials]),
-        null=np.array(
-            [
-                np.mean([score(together(found), t.truth) for found in t.null.values()])
-                for t in trials
-            ]
-        ),
+        null=np.array(null),
         protected=np.array([score(together(t.seen), t.truth) for t in trials]),
         rounds=tuple(sorted({n for t in own for n in t.rounds})),
         positives=sum(t.records for t in own),

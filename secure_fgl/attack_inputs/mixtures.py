@@ -176,7 +176,8 @@ def idle(run: Replayed) -> Form[Any]:
     """Return the run's form over a task that learns nothing: it says what a round began with."""
     task: Any = copy.copy(run.task)
     task.fit = lambda weights, site, **options: weights
-    if isinstance(task, MaskedTask):
+    masked = isinstance(task, MaskedTask)
+    if masked:
         task.fit_masked = lambda weights, masks, site, **options: Fitted(weights, masks)
     return run.case.policy.admit(run.code.bare(task))
 

@@ -251,27 +251,7 @@ class ReplayedRun:
             if clear and seen is not None and exact:
                 agree(layout, [rounds[one.client]], seen, update)
             counted = seen if clear or one.client in arrived else None
-            yield self.exposure(one, update, counted, 1 if clear else len(arrived))
-
-    def exposure(
-        self, one: SaidInAsk, update: type[Message], seen: Arrays | None, cohort: int
-    ) -> Exposure:
-        """Return a client's round as its attacker sees it."""
-        model, options = self.config.model, self.config.algorithm
-        steps = options.options.get(options.name, {}).get("steps", 1)
-        return Exposure(
-            client=one.client,
-            round=one.answer.round,
-            known=fields(*one.answer.given),
-            raw=fields(next(m for m in one.messages if type(m) is update)),
-            seen=seen,
-            cohort=cohort if seen is not None else 0,
-            truth=one.truth,
-            lr=self.task.lr,
-            steps=options.epochs * int(steps),
-            optimiser=model.optimiser or "",
-            afresh=one.afresh,
-        )
+            yield one.exposure(self, update, counted, 1 if clear else len(arrived))
 
     def _check_whole(self, party: str, found: set[int], wanted: set[int]) -> None:
         """Nobody may choose what is attacked by taking captured rounds away."""

@@ -30,6 +30,7 @@ from protocols.plan.steps import Step
 from protocols.sessions.store.recording import Captured, keeps_given
 from protocols.wire.codec import decode
 from protocols.wire.envelope import Envelope
+from secure_fgl.attack_inputs.again.canaries import check_opened
 from secure_fgl.attack_inputs.agreement import rounded
 from secure_fgl.attack_inputs.mixtures import Replayed, answered, idle
 from secure_fgl.attack_inputs.truths import truth_of
@@ -84,12 +85,14 @@ def weighed_material(
 
     Raises:
         EvidenceError: what was read is not what is computed again.
+        UsageError: some client's canaries are unknown.
     """
     named = {exchange.name: exchange for exchange in run.form.exchanges}
     giving = {name for name, e in named.items() if weighed_kind(e.back)}
     handing = {name for name, e in named.items() if keeps_given(e) and weighed_kind(e.given)}
     if not giving:
         return []
+    check_opened(run.sites, run.training)  # a row is held against all who are in it
     asks, handed = dict[int, dict[str, Captured]](), list[tuple[str, Captured]]()
     first = {min((a.round for a in mine), default=0) for mine in answers.values()}
     for client, mine in sorted(answers.items()):
@@ -121,7 +124,7 @@ def _said(
     truth = truth_of(run.sites[client], run.task.spec, run.config.model.layers)
     layout = _layout(run, kind)
     left = told if layout is None else rounded(layout, [told], kind)
-    return _Said(client, answer, *(_vector(m) for m in (still, told, left)), truth)
+    return _Said(client, answer, _vector(still), _vector(told), _vector(left), truth)
 
 
 def _alone(run: Replayed, said: Sequence[_Said], exchange: Exchange) -> Iterator[Exposure]:
@@ -133,7 +136,7 @@ def _alone(run: Replayed, said: Sequence[_Said], exchange: Exchange) -> Iterator
     for one in said:
         sent = (Envelope.decode(data) for data in one.answer.sent)
         body = next(e.body for e in sent if e.header.item == item.id)
-        (message,) = decode((kind,), body, {**run.case.plan.dims, **item.dims})
+        (message,) = decode((kind,), bytes(body), {**run.case.plan.dims, **item.dims})
         read = _vector(message)
         if _exact(run) and np.abs(read - one.told).max() > _FLAT:
             raise _other(kind, "a vector")

@@ -187,7 +187,7 @@ def _exposed(replay: ReplayedRun, answer: Captured, after: Any) -> Iterator[Expo
         told = seen
         if after is None and one is not mine:
             told = fields(rounded(summed(case, exchange)[0], one.messages, update))
-        yield replay.exposure(one, update, told, 1 if after is None else len(case.plan.clients))
+        yield one.exposure(replay, update, told, 1 if after is None else len(case.plan.clients))
 
 
 def _agree(replay: ReplayedRun, mine: SaidInAsk, seen: Arrays, update: type[Message]) -> None:

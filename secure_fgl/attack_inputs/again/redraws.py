@@ -160,7 +160,7 @@ class _Drawing:
         for name, answer in ask.answers.items():
             truth = truth_of(sites[name], spec, hops)
             one = SaidInAsk(name, truth, answer, ask.exchange, said[name], None)
-            yield self.replay.exposure(one, update, seen[name], len(said))
+            yield one.exposure(self.replay, update, seen[name], len(said))
 
 
 def _drawn(site: Site, rng: np.random.Generator) -> Site:
@@ -171,5 +171,5 @@ def _drawn(site: Site, rng: np.random.Generator) -> Site:
     size = int(np.count_nonzero(data.train.numpy()))
     chosen[rng.choice(np.flatnonzero(held), size=size, replace=False)] = True
     train = data.train.new_tensor(chosen)
-    masks = {"train": train, "val": data.val & ~train, "test": data.test & ~train}
-    return site.on(replace(data, **masks, kept={}))
+    val, test = data.val & ~train, data.test & ~train
+    return site.on(replace(data, train=train, val=val, test=test, kept={}))

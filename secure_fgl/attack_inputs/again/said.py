@@ -10,16 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from algorithms.tasks.site import Site
-from audits.attacks import Truth
+from audits.attacks import Exposure, Truth
 from protocols.forms import Exchange
 from protocols.messages import Message
 from protocols.sessions.store.recording import Captured
 from secure_fgl.attack_inputs.updates import Arrays, fields, updates
+from secure_fgl.config import Config
 
 __all__ = ["SaidInAsk", "afresh"]
+
+
+class Settings(Protocol):
+    """The settings of a run, as whoever replays it holds them."""
+
+    @property
+    def config(self) -> Config:
+        """As the run's folder has it."""
+
+    @property
+    def task(self) -> Any:
+        """Of the run."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,6 +45,33 @@ class SaidInAsk:
     exchange: Exchange
     messages: tuple[Message, ...]
     afresh: Arrays | None
+
+    def exposure(
+        self, run: Settings, update: type[Message], seen: Arrays | None, cohort: int
+    ) -> Exposure:
+        """Return the round as its attacker sees it.
+
+        Args:
+            run: whose settings hold.
+            update: the message that holds a change of the model.
+            seen: what the receiver learnt of it; None: nothing.
+            cohort: clients whose data `seen` holds.
+        """
+        model, options = run.config.model, run.config.algorithm
+        steps = options.options.get(options.name, {}).get("steps", 1)
+        return Exposure(
+            client=self.client,
+            round=self.answer.round,
+            known=fields(*self.answer.given),
+            raw=fields(next(m for m in self.messages if type(m) is update)),
+            seen=seen,
+            cohort=cohort if seen is not None else 0,
+            truth=self.truth,
+            lr=run.task.lr,
+            steps=options.epochs * int(steps),
+            optimiser=model.optimiser or "",
+            afresh=self.afresh,
+        )
 
 
 def afresh(site: Site, answer: Captured, exchange: Exchange) -> Arrays | None:
