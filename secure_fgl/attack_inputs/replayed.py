@@ -43,7 +43,7 @@ from secure_fgl.attack_inputs.again.addressed import read_total
 from secure_fgl.attack_inputs.again.canaries import training_sites
 from secure_fgl.attack_inputs.again.generators import answer_material
 from secure_fgl.attack_inputs.again.row_systems import told_rows
-from secure_fgl.attack_inputs.again.said import SaidInAsk, afresh
+from secure_fgl.attack_inputs.again.said import SaidInAsk, afresh, answered_again
 from secure_fgl.attack_inputs.agreement import agree, rounded
 from secure_fgl.attack_inputs.captured_sent import (
     check_said,
@@ -204,8 +204,7 @@ class ReplayedRun:
         truth = truth_of(self.sites[client], self.task.spec, self.config.model.layers)
         site = self.training[client]
         fresh = afresh(site, answer, exchange)
-        site.memory, site.draws = dict(answer.memory), dict(answer.draws)
-        said = exchange.answer(site, *answer.given)
+        said = answered_again(site, answer, exchange)
         parts = said if isinstance(said, tuple) else (said,)
         messages = tuple(message for message in parts if message is not None)
         check_said(self.case, exchange, client, answer, messages)

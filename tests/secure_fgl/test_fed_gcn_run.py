@@ -11,6 +11,7 @@ import pytest
 from audits.attacks import attack
 from protocols.errors import NotAdmitted, PolicyError, Refused
 from protocols.policy.policy import PrivacyPolicy
+from secure_fgl.attack_inputs.again.records import asked_of
 from secure_fgl.attack_inputs.materials import material
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
@@ -150,3 +151,16 @@ def test_a15_is_at_chance_on_rows_by_the_rule_or_noised_and_reads_published_ones
         rows = [row for row in attack(material(run), ["A15"]).rows if row.id == "A15"]
         assert len(rows) == 4 and {row.verdict for row in rows} == {verdict}
         assert all(float(row.raw.value) > 0.1 and float(row.null.value) == 0 for row in rows)
+
+
+def test_a12_is_asked_about_the_clients_own_records(protected):
+    """Not about the graph of rows, where all nodes' features stand elsewhere: equal labels alone
+    would make equal records, held out at one client and trained at another, and none be left."""
+    given = material(protected).released
+    fresh = federation(2, policy("rows_policy.yaml", **SMALL)).prepare()
+    fresh.load(None)
+    sites = dict(zip(fresh.plan.clients, fresh.sites, strict=True))
+    for name, one in given.candidates.items():
+        own = asked_of(sites[name].data, fresh.task.spec).candidates
+        assert set(one.marks) <= set(own.marks) and len(set(one.marks)) > 2
+        assert min(one.members.sum(), (~one.members).sum()) >= 4
