@@ -28,6 +28,7 @@ from crypto.masks import container
 from crypto.samplers import entropy
 from protocols.disclosures.match.run import match_item
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.row_sum.run import row_item
 from protocols.errors import EvidenceError, SecureFglError
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
@@ -149,8 +150,8 @@ class ReplayedRun:
         return item_material(self, self._checked(), self._replies(), self.clear)
 
     def tagged(self) -> list[Tagged]:
-        """Return every captured matching of items by tags."""
-        if match_item(self.case.plan) is None:
+        """Return every captured matching of items, or of nodes, by tags."""
+        if match_item(self.case.plan) is None and row_item(self.case.plan) is None:
             return []
 
         def views(party: str, role: Role) -> dict[int, dict[str, bytes]]:
