@@ -68,6 +68,10 @@ _WHY = {
     "P20": "refusals say one code of a closed list; audit scan searches what is handed on",
     "P21": "no attack on rows is written yet",
 }
+_NEIGHBOURS = (
+    "no attack asks the mean that a client reads of its neighbours' models about these neighbours' "
+    "records; A12 asks the model that it makes of it about its own"
+)
 _NONE_YET = "no attack is written for it yet"
 _SECRET = {
     **dict.fromkeys(("mask", "mask_neighbours"), "P03"),
@@ -275,6 +279,7 @@ def not_tested(
         why: id -> why an attack on it came to nothing.
     """
     missing = sorted(set(sent(plan, policy)) - set(tried))
+    ours = _WHY if plan.topology is None else {**_WHY, "P21": _NEIGHBOURS}
     return tuple(
-        NotTested(payload=p, why=why.get(p, _WHY.get(p, _NONE_YET))[:400]) for p in missing
+        NotTested(payload=p, why=why.get(p, ours.get(p, _NONE_YET))[:400]) for p in missing
     )
