@@ -257,9 +257,15 @@ def seed_of(heads: str, id: str) -> str:
 
 
 def _reasons(wanted: Sequence[Attack], rows: Sequence[AttackRow]) -> dict[str, str]:
-    """Return payload id -> why the attacks on it came to nothing."""
+    """Return payload id -> why the attacks on it came to nothing.
+
+    Of several attacks the first that could be asked of such a run says why: that another one does
+    not apply, as A11 where nobody put canaries in, would hide it.
+    """
     why = {p: f"{a.id} was not asked for" for a in attacks() for p in a.payloads}
-    reasons = {row.id: f"{row.id}: {row.reason}" for row in reversed(rows) if row.prior is None}
-    for one in reversed(wanted):
+    silent = [row for row in reversed(rows) if row.prior is None]
+    reasons = {row.id: f"{row.id}: {row.reason}" for row in silent}
+    asked = {row.id for row in silent if row.verdict != "NOT_APPLICABLE"}
+    for one in sorted(reversed(wanted), key=lambda attack: attack.id in asked):
         why |= dict.fromkeys(one.payloads, reasons.get(one.id, f"{one.id} did not look at it"))
     return why

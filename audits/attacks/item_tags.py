@@ -1,7 +1,9 @@
 """A02, dictionary: can tags of items be turned back by whoever can make some?
 
 **Who attacks, and what he knows.** The matcher, who holds all clients' tags, alone or with others.
-Everybody knows the catalogue, and how many of the run's clients hold each item.
+Everybody knows the catalogue, and how many of the run's clients hold each item. Where rows of
+neighbours are found by tags (FedGCN), an item is a node's public number, and a client holds the
+nodes that it has or has an edge to.
 
 **How.** He makes tags of as much of the catalogue as he can, and looks up what he holds. Alone he
 has no key. With one tag server he has the tags that its share alone makes. With one client he has
@@ -36,10 +38,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from audits.attacks._shared.material import Array, Material
 from audits.attacks._shared.rules import Rule
 from audits.attacks._shared.samples import Findings, NotApplicable, Samples
-from audits.attacks._shared.tags import Tagged, public_table, signatures
+from audits.attacks._shared.tags import Tagged, public_table, signatures, tags_leave
 from crypto.tagging.tags import unsafe_signature_tags
-from protocols.disclosures.names import Disclosure
-from protocols.plan.steps import Step
 
 __all__ = ["ATTACK", "ItemTags"]
 
@@ -66,11 +66,11 @@ class ItemTags:
 
     def run(self, material: Material, rng: np.random.Generator, profile: str) -> Findings:
         """Attack; see `audits.attacks.Attack`."""
-        if not material.case.plan.all_of(Disclosure.MATCH, Step.COMPARE):
-            return Findings((NotApplicable("no tags of items leave in this run"),))
+        if not tags_leave(material.case.plan):
+            return Findings((NotApplicable("no tags of items or nodes leave in this run"),))
         found = material.tagged
         if not found:
-            why = material.missing or "no round in which items were matched was captured"
+            why = material.missing or "no round in which tags were compared was captured"
             return Findings((NotApplicable(why, payload="P08", arises=True),))
         rows = [_alone(found, rng)]
         if any(one.opened for one in found):

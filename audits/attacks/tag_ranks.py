@@ -1,7 +1,8 @@
 """A03, frequency: can tags of items be turned back by how many clients hold them?
 
 **Who attacks, and what he knows.** The matcher, without any key. He knows how popular every item of
-the catalogue is: here even the very counts of the run's clients, the worst case.
+the catalogue is: here even the very counts of the run's clients, the worst case. Of nodes
+(rows of neighbours) these are the clients that have a node or an edge to it.
 
 **How.** He ranks tags by how many clients hold them, and items by popularity, and takes equal ranks
 for equal items. Items that all clients leave out as too popular he leaves out, too.
@@ -29,9 +30,7 @@ import numpy as np
 from audits.attacks._shared.material import Array, Material
 from audits.attacks._shared.rules import Rule
 from audits.attacks._shared.samples import Findings, NotApplicable, Samples
-from audits.attacks._shared.tags import Tagged
-from protocols.disclosures.names import Disclosure
-from protocols.plan.steps import Step
+from audits.attacks._shared.tags import Tagged, tags_leave
 
 __all__ = ["ATTACK", "TagRanks"]
 
@@ -55,10 +54,10 @@ class TagRanks:
 
     def run(self, material: Material, rng: np.random.Generator, profile: str) -> Findings:
         """Attack; see `audits.attacks.Attack`."""
-        if not material.case.plan.all_of(Disclosure.MATCH, Step.COMPARE):
-            return Findings((NotApplicable("no tags of items leave in this run"),))
+        if not tags_leave(material.case.plan):
+            return Findings((NotApplicable("no tags of items or nodes leave in this run"),))
         if not material.tagged:
-            why = material.missing or "no round in which items were matched was captured"
+            why = material.missing or "no round in which tags were compared was captured"
             return Findings((NotApplicable(why, payload="P08", arises=True),))
         return Findings((_row(material.tagged[:1], rng),))  # overlaps are the same in every round
 

@@ -3,10 +3,10 @@
 The owner of the data can only show what its messages still reveal if it can look at them again. So
 in the rounds that the policy names each client keeps what it was given, its site's memory and draws
 as they were before it answered, the very bytes that left, and who was mixed with whom; the
-aggregator keeps what the Ask brought back. Where items are matched a client keeps its tags, the
-matcher those that it compared, and a tag server what it could look tags up in by itself: tags made
-with its share alone, never the share. What a client computed before protection is never kept:
-an audit computes it again.
+aggregator keeps what the Ask brought back. Where items are matched, or rows of nodes are found by
+tags, a client keeps its tags, the matcher those that it compared, and a tag server what it could
+look tags up in by itself: tags made with its share alone, never the share. What a client computed
+before protection is never kept: an audit computes it again.
 
 Of a masked vector a client also keeps the residues as they went into the seal or the ciphertext,
 which nobody but the receiver could open again. They are uniform; beside what the client said they

@@ -28,6 +28,7 @@ from crypto.masks import container
 from crypto.samplers import entropy
 from protocols.disclosures.match.run import match_item
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.row_sum.run import row_item
 from protocols.errors import EvidenceError, SecureFglError
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
@@ -43,7 +44,7 @@ from secure_fgl.attack_inputs.again.addressed import read_total
 from secure_fgl.attack_inputs.again.canaries import check_opened, training_sites
 from secure_fgl.attack_inputs.again.generators import answer_material, helps
 from secure_fgl.attack_inputs.again.row_systems import told_rows
-from secure_fgl.attack_inputs.again.said import SaidInAsk, afresh
+from secure_fgl.attack_inputs.again.said import SaidInAsk, afresh, answered_again
 from secure_fgl.attack_inputs.agreement import agree, rounded
 from secure_fgl.attack_inputs.captured_sent import (
     check_said,
@@ -157,8 +158,8 @@ class ReplayedRun:
         return item_material(self, self._checked(), self.replies(), self.clear)
 
     def tagged(self) -> list[Tagged]:
-        """Return every captured matching of items by tags."""
-        if match_item(self.case.plan) is None:
+        """Return every captured matching of items, or of nodes, by tags."""
+        if match_item(self.case.plan) is None and row_item(self.case.plan) is None:
             return []
 
         def views(party: str, role: Role) -> dict[int, dict[str, bytes]]:
@@ -215,8 +216,7 @@ class ReplayedRun:
         truth = truth_of(self.sites[client], self.task.spec, self.config.model.layers)
         site = self.training[client]
         fresh = afresh(site, answer, exchange)
-        site.memory, site.draws = dict(answer.memory), dict(answer.draws)
-        said = exchange.answer(site, *answer.given)
+        said = answered_again(site, answer, exchange)
         parts = said if isinstance(said, tuple) else (said,)
         messages = tuple(message for message in parts if message is not None)
         check_said(self.case, exchange, client, answer, messages)

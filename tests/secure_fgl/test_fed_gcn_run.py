@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from audits.attacks import attack
-from protocols.errors import NotAdmitted, PolicyError, Refused
+from protocols.errors import EvidenceError, NotAdmitted, PolicyError, Refused
 from protocols.policy.policy import PrivacyPolicy
+from secure_fgl.attack_inputs.again.records import asked_of
 from secure_fgl.attack_inputs.materials import material
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
@@ -150,3 +152,69 @@ def test_a15_is_at_chance_on_rows_by_the_rule_or_noised_and_reads_published_ones
         rows = [row for row in attack(material(run), ["A15"]).rows if row.id == "A15"]
         assert len(rows) == 4 and {row.verdict for row in rows} == {verdict}
         assert all(float(row.raw.value) > 0.1 and float(row.null.value) == 0 for row in rows)
+
+
+def test_a12_is_asked_about_the_clients_own_records(protected):
+    """Not about the graph of rows, where all nodes' features stand elsewhere: equal labels alone
+    would make equal records, held out at one client and trained at another, and none be left."""
+    given = material(protected).released
+    fresh = federation(2, policy("rows_policy.yaml", **SMALL)).prepare()
+    fresh.load(None)
+    sites = dict(zip(fresh.plan.clients, fresh.sites, strict=True))
+    for name, one in given.candidates.items():
+        own = asked_of(sites[name].data, fresh.task.spec).candidates
+        assert set(one.marks) <= set(own.marks) and len(set(one.marks)) > 2
+        assert min(one.members.sum(), (~one.members).sum()) >= 4
+
+
+def asked(given, id):
+    return {row.what: row for row in attack(given, [id]).rows if row.id == id}
+
+
+def test_a02_opens_tags_of_nodes_only_with_both_tag_servers(protected):
+    rows = asked(material(protected), "A02")
+    alone = rows["the matcher alone, with everything that is public"]
+    server = rows["the matcher and one tag server"]
+    for row in (alone, server):
+        assert (row.verdict, row.payload, row.n_clients) == ("PASS", "P08", 5)
+        assert float(row.protected.value) == float(row.null.value) == 0.0
+        assert float(row.raw.value) == 1.0
+    assert len(rows) == 3 and "P08" not in {
+        one.payload for one in attack(material(protected), ["A02"]).not_tested
+    }
+
+
+def test_a02_finds_tags_of_nodes_whose_key_one_server_has(protected):
+    """Planted: a server whose share alone makes the tags, as if the other had none."""
+    given = material(protected)
+    (one,) = given.tagged
+    weak = replace(one, alone=(one.alone[0], {tag: item for tag, item in one.truth.items()}))
+    row = asked(replace(given, tagged=(weak,)), "A02")["the matcher and one tag server"]
+    assert row.verdict == "FAIL" and float(row.protected.value) == 1.0
+
+
+def test_a02_and_a03_ask_of_all_nodes_that_clients_had_tagged(protected):
+    (one,) = material(protected).tagged
+    assert one.round == 1 and one.catalogue == NODES and len(one.alone) == 2
+    for client, tags in one.sent.items():
+        real = sorted(one.truth[tag] for tag in tags if tag in one.truth)
+        assert len(tags) == SMALL["cap"] > len(real) and real == sorted(one.items[client])
+    for table in one.alone:
+        assert len(table) == NODES and not set(table) & set(one.truth)
+    (row,) = asked(material(protected), "A03").values()
+    assert row.payload == "P08" and row.verdict != "NOT_TESTED"
+
+
+@pytest.mark.parametrize("party", ["matcher", "tag-server-1", "client-3"])
+def test_captured_tags_of_nodes_that_were_taken_away_are_missed(protected, party):
+    (piece,) = Path(protected.path, "captured", party).glob(
+        "link-*-tags" if party == "client-3" else "link-*"
+    )
+    data = piece.read_bytes()
+    piece.unlink()
+    try:
+        with pytest.raises(EvidenceError, match=r"lacks|was removed"):
+            material(protected)
+    finally:
+        piece.write_bytes(data)
+    assert material(protected).tagged

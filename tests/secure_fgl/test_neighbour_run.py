@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from algorithms.tasks.evaluation import evaluated
+from audits.attacks._shared.payloads import not_tested
 from audits.checks.cohorts.neighbours import neighbours
 from audits.evidence.steps import Case
 from protocols.errors import EvidenceError
@@ -87,3 +88,13 @@ def test_a_client_that_was_in_no_round_is_scored_as_nobody_and_ends_no_run() -> 
     said = exchange.answer(SimpleNamespace(memory={}), kind())
     assert type(said) is task.scoring.kind
     assert not any(np.any(value) for value in values(said).values())
+
+
+def test_what_no_attack_asks_of_sums_over_neighbours_is_said(run: Run) -> None:
+    """Not what is said of rows of a whole cohort, as in a plan without a topology."""
+    case = Case(run.view())
+    why = {one.payload: one.why for one in not_tested(case.plan, case.policy, (), {})}
+    assert "the mean that a client reads of its neighbours' models" in why["P21"]
+    case.plan = case.plan.model_copy(update={"topology": None})
+    why = {one.payload: one.why for one in not_tested(case.plan, case.policy, (), {})}
+    assert "neighbours" not in why["P21"]

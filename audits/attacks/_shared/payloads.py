@@ -71,6 +71,10 @@ _WHY = {
     "P21": "no attack on sums over neighbours is written yet; A04 and A05 look at weighted rows",
 }
 _ROW = "P21"
+_NEIGHBOURS = (
+    "no attack asks the mean that a client reads of its neighbours' models about these neighbours' "
+    "records; A12 asks the model that it makes of it about its own"
+)
 _NONE_YET = "no attack is written for it yet"
 _SECRET = {
     **dict.fromkeys(("mask", "mask_neighbours"), "P03"),
@@ -290,6 +294,7 @@ def not_tested(
     missing = sorted(set(sent(plan, policy)) - set(tried))
     if not plan.all_of(Disclosure.WEIGHTED_SUM, Step.UP):  # rows of neighbourhoods: of no change
         why = {payload: reason for payload, reason in why.items() if payload != _ROW}
+    ours = _WHY if plan.topology is None else {**_WHY, _ROW: _NEIGHBOURS}
     return tuple(
-        NotTested(payload=p, why=why.get(p, _WHY.get(p, _NONE_YET))[:400]) for p in missing
+        NotTested(payload=p, why=why.get(p, ours.get(p, _NONE_YET))[:400]) for p in missing
     )

@@ -24,17 +24,34 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from numpy.typing import NDArray
 
 from crypto.signing.canonical import canonical
+from protocols.disclosures.names import Disclosure
+from protocols.plan.plan import Plan
+from protocols.plan.steps import Step
 
-__all__ = ["Ranked", "Recovered", "Tagged", "dictionary", "frequency", "public_table", "signatures"]
+__all__ = [
+    "Ranked",
+    "Recovered",
+    "Tagged",
+    "dictionary",
+    "frequency",
+    "public_table",
+    "signatures",
+    "tags_leave",
+]
 
 _DIGEST, _TAG = 32, 16
+
+
+def tags_leave(plan: Plan) -> bool:
+    """Tell whether a plan has tags compared, of items or of the nodes of rows."""
+    return any(plan.all_of(part, Step.COMPARE) for part in (Disclosure.MATCH, Disclosure.ROW_SUM))
 
 
 @dataclass(frozen=True, repr=False)
 class Tagged:
     """One captured matching: what the matcher compared, and what is true of it.
 
-    Items are places of the public list, the most popular first.
+    Items are places of the public list, the most popular first, or public numbers of nodes.
 
     Attributes:
         round: of the run.

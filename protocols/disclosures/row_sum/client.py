@@ -56,6 +56,8 @@ class RowAdding(SessionPart):
             Step.MATES: self._mates,
         }
         step, said = steps[incoming.item.step](side, boxes)
+        if step is Step.TAGS and self._engine.recorder is not None:
+            self._engine.recorder.tagged(incoming.item.exchange, where, side.tagged)
         item = context.find(incoming.item.exchange, _ROWS, step)
         return [self._engine.send(item, [said], header.sender, where)]
 

@@ -21,7 +21,10 @@ from protocols.wire.inbox import Incoming
 
 
 class RowMatcher(SessionPart):
-    """Assigns rows, once in a run; it remembers that it did, and nothing of them."""
+    """Assigns rows, once in a run; it remembers that it did, and nothing of them.
+
+    In captured rounds it keeps the tags that it compared, locked, for audits (A02, A03).
+    """
 
     called: ClassVar[str] = "rows"
     lasting: ClassVar[frozenset[str]] = frozenset({"_done"})
@@ -56,6 +59,9 @@ class RowMatcher(SessionPart):
         facts = {"canary": digest.hex(), "clients": len(boxes), "sums": len(served)}
         place = {"exchange": where.exchange, "round": where.round}
         self._engine.record("rows", {**facts, **place})
+        if self._engine.recorder is not None:
+            view = {name: sent.tobytes() for name, (_, sent, _) in said.items()}
+            self._engine.recorder.viewed(incoming.item.exchange, where, view)
         item = self._context.find(incoming.item.exchange, Disclosure.ROW_SUM, Step.COMPARED)
         answer = [bundled(run, where, Kind.TOLD, found), Canary(canary=digest)]
         return [self._engine.send(item, answer, incoming.header.sender, where)]

@@ -29,7 +29,7 @@ from protocols.unready import Unsummed
 from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
-__all__ = ["RowSide", "held", "needed_run", "row_run_of", "rows_guard"]
+__all__ = ["RowSide", "held", "needed_run", "row_item", "row_run_of", "rows_guard"]
 
 
 def rows_guard(policy: PrivacyPolicy) -> Rows | None:
@@ -191,6 +191,13 @@ class RowSide(Mute):
     def entered(self) -> int:
         """Return how many rows a node of this client enters, at most."""
         return max(entered(self.rows.orders, self.rows.offer).values(), default=0)
+
+    @property
+    def tagged(self) -> dict[str, NDArray[Any]]:
+        """For audits at this client: its tags, and which of them are of which node."""
+        held = self.rows.held
+        found = np.array(sorted(held.places.items()), dtype=np.int64).reshape(-1, 2)
+        return {"sent": held.sent, "items": found[:, 0], "rows": found[:, 1]}
 
     def _tags(self) -> dict[int, bytes]:
         held = self.rows.held

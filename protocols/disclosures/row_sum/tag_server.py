@@ -10,7 +10,6 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.row_sum.run import needed_run
 from protocols.plan.steps import Step
 from protocols.sessions.part import Takes
-from protocols.wire.where import Where
 
 
 class RowTagService(TagService):
@@ -23,8 +22,9 @@ class RowTagService(TagService):
     def _run(self) -> MatchRun:
         return needed_run(self._context)
 
-    def _view(self, name: str, where: Where) -> None:
-        """Keep nothing: no attack reads tags of rows."""
+    def _catalogue(self, name: str) -> int:
+        """Return how many public numbers of nodes there are, as the plan says."""
+        return self._context.plan.dims["nodes"]
 
     takes: ClassVar[Takes] = {
         (Disclosure.ROW_SUM, Step.POINTS): TagService._answer,

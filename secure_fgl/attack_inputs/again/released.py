@@ -3,6 +3,8 @@
 The shared models are those of the checkpoints that the ledgers name; a client's own opens where its
 key is. Models for comparison are trained by the run's task, rounds and epochs from its public
 start, each client by steps along its own records' loss, and the mean by numbers of records.
+All models are asked on the site's own graph, without what others told it of their nodes (FedGCN's
+rows): that is in nobody's records.
 """
 
 from __future__ import annotations

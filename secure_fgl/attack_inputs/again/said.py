@@ -9,7 +9,7 @@ control of an attack needs the answer of a client that remembers nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from algorithms.tasks.site import Site
@@ -20,7 +20,7 @@ from protocols.sessions.store.recording import Captured
 from secure_fgl.attack_inputs.updates import Arrays, fields, updates
 from secure_fgl.config import Config
 
-__all__ = ["SaidInAsk", "afresh"]
+__all__ = ["SaidInAsk", "afresh", "answered_again"]
 
 
 class Settings(Protocol):
@@ -74,6 +74,29 @@ class SaidInAsk:
         )
 
 
+def answered_again(site: Site, answer: Captured, exchange: Exchange) -> Any:
+    """Let a client answer as it was then, and leave its records as they were before.
+
+    An algorithm may give a site another view of its records while it answers (FedGCN: a graph of
+    the rows that it was told, where features stand at other nodes). What is asked about the records
+    afterwards is asked about the client's own.
+
+    Args:
+        site: of the client; its memory and draws are those of the answer afterwards.
+        answer: what was captured of it.
+        exchange: what it was asked.
+
+    Returns:
+        What it said, a message or several.
+    """
+    site.memory, site.draws = dict(answer.memory), dict(answer.draws)
+    own = site.data
+    try:
+        return exchange.answer(site, *answer.given)
+    finally:
+        site.data = own
+
+
 def afresh(site: Site, answer: Captured, exchange: Exchange) -> Arrays | None:
     """Return the update of a client that remembers nothing, to what it was given.
 
@@ -90,9 +113,8 @@ def afresh(site: Site, answer: Captured, exchange: Exchange) -> Arrays | None:
     """
     if not _handed(answer.memory):
         return None
-    site.memory, site.draws = {}, dict(answer.draws)
     try:
-        said = exchange.answer(site, *answer.given)
+        said = answered_again(site, replace(answer, memory={}), exchange)
     except LookupError:  # the algorithm looks up what it remembers
         return None
     (update,) = updates(exchange)

@@ -133,6 +133,21 @@ def test_what_no_attack_looked_at_is_listed_with_its_reason(clear, masked, only)
     assert why["P05"] == "A91: the attack failed (KeyError)"
 
 
+def test_of_two_attacks_the_one_that_could_be_asked_says_why(clear, only):
+    """Whatever their order; of two that do not apply the first one does."""
+    idle = Made(rows=(NotApplicable("no canaries were put in", "P01"),))
+    asked = Made(id="A92", name="asked", rows=(NotApplicable("too few", "P01", arises=True),))
+    other = Made(id="A92", name="idle", rows=(NotApplicable("there is no head", "P01"),))
+    for made, why in (
+        ((idle, asked), "A92: too few"),
+        ((asked, idle), "A92: too few"),
+        ((idle, other), "A91: no canaries were put in"),
+    ):
+        only(*made)
+        missing = {n.payload: n.why for n in attack(material(clear, ())).not_tested}
+        assert missing["P01"] == why
+
+
 def test_without_capture_an_attack_says_why(clear):
     why = "the policy forbids capture"
     for unread, verdict in ((False, "NOT_APPLICABLE"), (True, "NOT_TESTED")):
