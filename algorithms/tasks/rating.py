@@ -153,7 +153,7 @@ class RatingTask(UserSteps):
         if near is None or site.count == 0:
             return super().fit(weights, site, epochs=epochs, pull=pull)
         fitted = near.task.fit(weights[near.rows], site, epochs=epochs, pull=pull)
-        steps = epochs * (-(-site.count // self._batch) if self._batch else 1)
+        steps = epochs * (-(-len(self._records(site.data)) // self._batch) if self._batch else 1)
         whole = self._idle(weights, near.rows, steps, pull)
         whole[near.rows] = fitted
         return whole

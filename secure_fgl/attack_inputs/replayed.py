@@ -231,7 +231,7 @@ class ReplayedRun:
         arrived = asked.arrived - {asked.reader}  # who reads sent a blind
         ask = [one for one in ask if one.client != asked.reader]
         rounds = {one.client: fields(rounded(layout, one.messages, update)) for one in ask}
-        known = [rounds[client] for client in sorted(arrived & rounds.keys())]
+        known = [rounds[client] for client in sorted(arrived & self.training.keys())]
         unknown = len(arrived) - len(known)  # whose coins were never opened
         clear = find(case.policy.chain(Disclosure.SUM), "unsafe_clear") is not None
         # Noise comes from the operating system: nobody can compute it again.

@@ -6,8 +6,8 @@ many are zero are those of the data, clips treat it alike, and no record is copi
 a record that is held out trains. Its
 label is drawn evenly: nothing predicts it, so a model knows it only by having trained on it. A node
 has no edge, so no neighbour dilutes it and it changes no other node's output; a graph has the shape
-of one of the client's own; a rating is of a user and an item of the client's that it has no rating
-of, so that no row of an item is new.
+of one of the client's own; a rating is of a user and an item that have training ratings and no
+rating of each other, so that no row of an item is new.
 
 Where training hides single records (`policy.training`), canaries hold nothing of any: a record of
 which many were made would move many gradients, and noise covers one. They follow from the secret
@@ -83,7 +83,7 @@ def made_up(data: Any, spec: DataSpec, key: bytes, records: int, *, hidden: bool
         return _rings(data.features, spec, records, rng)
     some = not hidden and bool(data.train.any())
     apart = type(data) is NodeData and data.ids is None and data.tells is None and not data.given
-    if some and apart:
+    if some and apart and data.count > 1:  # of one record each would be a copy
         x = _csr(data.x)[np.flatnonzero(data.train.numpy())]
         return Made(_columns(x, records, rng), _labels(spec, records, rng))
     if some and type(data) is GraphsData:
@@ -92,7 +92,7 @@ def made_up(data: Any, spec: DataSpec, key: bytes, records: int, *, hidden: bool
         return _ratings(data, records, rng)
     raise UsageError(
         "Canaries cannot be put into these data.",
-        why="nodes with edges to other clients, or no training records at all",
+        why="nodes with edges to other clients, one training node alone, or no training records",
         fix="leave canaries out of the policy, or take a task on nodes, graphs or ratings",
     )
 
@@ -281,17 +281,18 @@ def _with_graphs(data: GraphsData, made: Made, chosen: Bools, roles: Mapping[str
 
 
 def _ratings(data: RatingsData, records: int, rng: np.random.Generator) -> Made:
-    users, items = len(data.users), len(data.items)
-    rated = data.user.numpy() * items + data.item.numpy()
-    free = np.setdiff1d(np.arange(users * items), rated)
+    train, user, item = (found.numpy() for found in (data.train, data.user, data.item))
+    items = len(data.items)
+    inside = np.unique(user[train])[:, None] * items + np.unique(item[train])
+    free = np.setdiff1d(inside, user * items + item)
     if len(free) < records:
         raise UsageError(
             f"A client has fewer than {records} pairs of a user and an item without a rating.",
-            why="a canary is a rating of one of its own users for one of its own items",
+            why="a canary is a rating of one user for one item that both have training ratings",
             fix="lower canaries.records, or leave canaries out where a client is one user",
         )
     place = rng.permutation(free)[:records]
-    values = np.unique(data.rating.numpy()[data.train.numpy()])
+    values = np.unique(data.rating.numpy()[train])
     return Made(
         None,
         rng.choice(values, size=records).astype(np.float32),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from dataclasses import replace
 from types import SimpleNamespace
@@ -16,15 +17,18 @@ from algorithms._shared.generator_sums import Help, Turn
 from algorithms._shared.neighbours.sizes import Sizes
 from algorithms.nn._shared.sparse import Sparse
 from algorithms.tasks import DataSpec
+from algorithms.tasks._flat import FlatTask
 from algorithms.tasks.graph import GraphTask
 from algorithms.tasks.inputs.graphs import GraphsData
 from algorithms.tasks.inputs.nodes import NodeData
 from algorithms.tasks.inputs.ratings import RatingsData
 from algorithms.tasks.node import NodeTask
+from algorithms.tasks.rating import RatingTask
 from algorithms.tasks.site import Site
 from audits.checks.parties.canaries import secrets_of
 from protocols.errors import EvidenceError
 from protocols.evidence.canaries import coins, commitment, content_key
+from protocols.plan.steps import Step
 from protocols.roles.client import ClientSession
 from secure_fgl.attack_inputs.again import canaries as again
 from secure_fgl.attack_inputs.again import generators
@@ -37,7 +41,9 @@ KEY, FLIPS = content_key(SECRET), coins(SECRET, RECORDS)
 SPECS = {
     "node": DataSpec("node", 5, 3, 32, 2, True, "n"),
     "graph": DataSpec("graph", 5, 3, 32, 2, True, "g"),
-    "rating": DataSpec("rating", 0, 1, 64, 2, True, "r", users=8, items=9, lowest=1.0, highest=5.0),
+    "rating": DataSpec(
+        "rating", 0, 1, 64, 2, True, "r", users=8, items=11, lowest=1.0, highest=5.0
+    ),
 }
 
 
@@ -68,10 +74,11 @@ def graphs() -> GraphsData:
 
 
 def ratings() -> RatingsData:
-    pairs = np.array([(u, i) for u in range(8) for i in range(9) if (u + i) % 2])
-    values = np.tile([1.0, 4.0], 18).astype(np.float32)
-    part = ClientRatings(pairs[:, 0], pairs[:, 1], values, rows=np.arange(36), **masks(36))
-    return RatingsData.from_ratings(part, 8, 9)
+    pairs = np.array([(u, i) for u in range(8) for i in range(11) if (u + i) % 2])
+    values = np.tile([1.0, 4.0], 22).astype(np.float32)
+    roles = {k: np.random.default_rng(2).permutation(v) for k, v in masks(44).items()}
+    part = ClientRatings(pairs[:, 0], pairs[:, 1], values, rows=np.arange(44), **roles)
+    return RatingsData.from_ratings(part, 8, 11)
 
 
 DATA: dict[str, Any] = {"node": nodes, "graph": graphs, "rating": ratings}
@@ -206,7 +213,13 @@ def test_what_is_held_out_is_in_no_canary(kind: str) -> None:
     data: Any = DATA[kind]()
     if kind == "rating":
         changed = replace(data, rating=torch.where(data.train, data.rating, 5.0))
-        assert not (made_up(changed, SPECS[kind], KEY, RECORDS).y == 5.0).any()
+        made = made_up(changed, SPECS[kind], KEY, RECORDS)
+        assert not (made.y == 5.0).any()
+        # Nor has a user or an item its first training rating by a canary.
+        few = replace(data, train=data.train & (data.user < 6) & (data.item != 4))
+        for one, gone in ((made, False), (made_up(few, SPECS[kind], KEY, 10), True)):
+            strange = (one.pairs[0] >= 6) | (one.pairs[1] == 4)
+            assert strange.any() != gone  # the control: elsewhere both have some
         return
     of = data.train if kind == "node" else data.train.repeat_interleave(3)
     changed = replace(data, x=torch.where(of[:, None], data.x, -7.0))
@@ -220,6 +233,28 @@ def test_without_training_records_there_are_none(kind: str) -> None:
     data: Any = DATA[kind]()
     with pytest.raises(UsageError, match="cannot be put into"):
         made_up(replace(data, train=torch.zeros_like(data.train)), SPECS[kind], KEY, RECORDS)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_of_one_training_node_none_is_made(count: int) -> None:
+    """Each of its columns has one value, and each canary would be that record."""
+    data = nodes()
+    train = torch.zeros_like(data.train)
+    train[torch.nonzero(data.train)[:count, 0]] = True
+    alone = contextlib.nullcontext() if count > 1 else pytest.raises(UsageError, match="cannot be")
+    with alone:
+        made_up(replace(data, train=train), SPECS["node"], KEY, RECORDS)
+
+
+def test_rows_that_no_rating_touches_take_as_many_steps_as_the_others() -> None:
+    """Steps are of all records that train; the short way gives what training of all rows does."""
+    spec = replace(SPECS["rating"], users=12, items=12)
+    data = replace(planted(ratings(), spec, KEY, FLIPS), sizes=(12, 12))
+    task = RatingTask(spec, hidden=4, batch=4, weight_decay=0.05, lr=0.1, optimiser="sgd")
+    weights = task.initial(np.random.default_rng(0))
+    short = task.fit(weights, Site(data, seed=1), epochs=2)
+    whole = FlatTask.fit(task, weights, Site(data, seed=1), epochs=2)
+    assert np.allclose(short, whole, atol=1e-5)
 
 
 def test_answers_to_generators_are_computed_again_with_canaries() -> None:
@@ -277,11 +312,27 @@ def test_two_clients_with_one_secret_are_both_named() -> None:
 def test_at_a_site_whose_messages_were_lost_canaries_prove_nothing(missing: int) -> None:
     """Its ledger says that something was lost; what counted stands in the aggregator's alone."""
     entries = [{"kind": "plan"}, {"kind": "heads", "missing": missing}]
+    sent = [SimpleNamespace(party="a", step=Step.UP, ask="train")]
     case: Any = SimpleNamespace(
-        view=SimpleNamespace(side="a"), ledger_index=SimpleNamespace(entries={"a": entries})
+        view=SimpleNamespace(side="a"),
+        ledger_index=SimpleNamespace(entries={"a": entries}, releases=lambda: sent),
     )
     if missing:
         with pytest.raises(UsageError, match="was lost"):
             again._arrived(case, ("train",))
     else:
         assert again._arrived(case, ("train",)) == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("step", "ask"), [(Step.UP, "train"), (Step.UP, "evaluate"), (Step.ACK, "train"), (None, "")]
+)
+def test_a_site_that_was_never_asked_to_train_is_no_member(step: Step | None, ask: str) -> None:
+    """Where cohorts are drawn by lot nothing is lost, and its canaries are in no model at all."""
+    sent = [SimpleNamespace(party="a", step=step, ask=ask)]
+    case: Any = SimpleNamespace(
+        view=SimpleNamespace(side="a"),
+        ledger_index=SimpleNamespace(entries={"a": [{"kind": "plan"}]}, releases=lambda: sent),
+    )
+    member = step is Step.UP and ask == "train"
+    assert again._arrived(case, ("train",)) == ({"a"} if member else frozenset())

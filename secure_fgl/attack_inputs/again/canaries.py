@@ -14,6 +14,7 @@ from audits.attacks import Canaries, Candidates
 from audits.checks.parties.canaries import secrets_of
 from audits.evidence.steps import Case
 from protocols.evidence.canaries import coins, content_key
+from protocols.plan.steps import Step
 from secure_fgl.attack_inputs.again.records import Asked
 from secure_fgl.config import Config
 from secure_fgl.data.canaries import made_up, planted, with_canaries
@@ -138,7 +139,9 @@ def _arrived(case: Case, asked: Collection[str]) -> frozenset[str]:
                 why="its canaries prove nothing where its updates never arrived",
                 fix="only the aggregator's ledger shows it: gather all sides",
             )
-        return frozenset({side})
+        sent = ((s.party, s.step, s.ask) for s in case.ledger_index.releases())
+        members = {party for party, step, ask in sent if step is Step.UP and ask in asked}
+        return frozenset({side} & members)  # a lot may never have fallen on it
     asks = [ask for ask in case.exchanges.all.values() if ask.name in asked]
     smallest = case.plan.smallest_cohort
     counted = (ask.arrived - {ask.reader} for ask in asks if not ask.lost(smallest))
