@@ -134,6 +134,8 @@ class ClientSession(Session):
         """
         if self.state is State.NEW and item.part not in _SETUP:
             raise WrongStage("An envelope arrived before anything was agreed on.")
+        if item.part is Service.KEYS:
+            self.keys.check_time(header.round)
         exchange = self._exchanges.get(item.exchange)
         if item.part is not Service.ASK or exchange is None:
             return

@@ -57,8 +57,7 @@ def default_folder() -> Path:
     """
     if named := os.environ.get(VARIABLE):
         return Path(named)
-    state = os.environ.get("XDG_STATE_HOME")
-    base = Path(state) if state else Path.home() / ".local" / "state"
+    base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     return base / "secure-fgl" / "budgets"
 
 
@@ -153,6 +152,12 @@ class BudgetStore:
         total = rounded_up(compose(log.reservations, delta))
         return Reservation(len(log.reservations), log.head, total, repr(delta))
 
+    def taken(self, site: str, dataset: str, run: str) -> int:
+        """Return a budget's size once a run had taken from it, 0 if it did not; see `reserve`."""
+        with self._locked(site, dataset, "read") as base:
+            found = self._read(base, site, dataset).reservations
+        return max((n for n, entry in enumerate(found, 2) if entry["run"] == run), default=0)
+
     def foresee(
         self, site: str, dataset: str, rdp: Sequence[float], cap: Budget
     ) -> tuple[Reservation, str]:
@@ -224,9 +229,8 @@ class BudgetStore:
     def _read(self, base: Path, site: str, dataset: str) -> Log:
         """Read and check a store: its chain, and every floor that it must extend."""
         log = read_log(content(f"{base}.jsonl", step=STEP), header(site, dataset))
-        own = _floor(base)
         held = self._anchors.get(budget_origin(site, dataset), ())
-        for floor in (*held, *([own] if own else ())):
+        for floor in filter(None, (*held, _floor(base))):
             floor.check(log.lines)
         return log
 

@@ -40,13 +40,13 @@ def _store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECURE_FGL_STATE", str(tmp_path / "keys"))
 
 
-def spend(client: str) -> BudgetStore:
+def spend(client: str, run: str = "ab" * 16) -> BudgetStore:
     """Reserve once, as a session does before it draws noise."""
     store = BudgetStore()
     take = store.door(client, DATA)
     take(
         dataset=DATA,
-        run="ab" * 16,
+        run=run,
         rdp=[0.001] * len(ORDERS),
         cap=Budget(epsilon=1000.0, delta=1e-5),
     )
@@ -87,6 +87,24 @@ def test_a_store_that_is_put_back_is_refused_by_what_was_cosigned(made: Parties)
         BudgetStore.open(None, client.name, DATA, [anchor])
     with pytest.raises(EvidenceError, match="put back"):
         keep(client, [note])
+
+
+def test_a_note_of_an_earlier_run_is_not_kept_as_this_run_s(made: Parties) -> None:
+    """Whoever runs the server may bring it with the end; a later one is kept (the control)."""
+    client, office = two(made)
+    spend(client.name)
+    (early,) = cosigned(office, client.name, own_heads(client))
+    store = spend(client.name, made.charter.run)
+    place = client.run_folder / "budgets" / f"{client.name}.checkpoint"
+    with pytest.raises(EvidenceError, match="older than what this run took"):
+        keep(client, [early])
+    assert not place.exists()
+    (note,) = cosigned(office, client.name, own_heads(client))
+    spend(client.name)  # by another run, in between
+    keep(client, [note])
+    assert place.read_bytes() == note
+    assert store.taken(client.name, DATA, made.charter.run) == 3
+    place.unlink()
 
 
 @pytest.mark.parametrize("kind", ["another's", "unsigned", "foreign budget", "none", "two"])

@@ -288,6 +288,23 @@ def test_resume_watches_the_job_that_runs(
     assert ending is Ending.OVER and engine.handed == []
 
 
+def test_an_office_that_is_up_has_not_begun_its_run(
+    office: PartyKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its session, which is up before the job is handed in, has written its side of the folder."""
+    office.run_folder.mkdir(exist_ok=True)
+    (office.run_folder / "roster.json").write_text("{}")
+    status = StatusFile.of(office)
+    status.heard("nobody")
+    there = {site for name, site in office.charter.sites.items() if name != "aggregator"}
+    jobs = [["RUNNING", finishes(office, DONE)]]
+    with pytest.raises(UsageError, match="site-2"):  # everybody is waited for at first
+        few = {"there": there - {"site-2"}, "patience": 0.05, "deadline": 0.01}
+        conducted(office, jobs, monkeypatch, **few)
+    engine, (ending, _), _ = conducted(office, jobs, monkeypatch)
+    assert ending is Ending.OVER and len(engine.handed) == 1
+
+
 def test_a_run_waits_for_all_and_goes_on_with_enough(
     office: PartyKit, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from secure_fgl._floors import NotOurCode
+from secure_fgl.errors import UsageError
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import party_process
 from secure_fgl.transports.nvflare.party_process import PartyProcess, open_process
@@ -113,3 +116,29 @@ def test_a_stop_holds_though_a_start_took_the_last_one_back_meanwhile(
     monkeypatch.setattr(leaving, "_at_rest", at_rest)
     leaving.stop(folder, seconds=5.0)
     assert leaving.was_stopped(place_of(folder))
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_a_stop_signals_nobody_whose_number_counts_elsewhere(
+    here: bool, made: Parties, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A supervisor in a container has a number that is another process's outside of it."""
+    folder = made.folders[AUTHORITY]
+    place = place_of(folder)
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"]) as other:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "getpid", lambda: other.pid)
+            if not here:
+                patched.setattr(leaving, "_numbers", lambda: "another-boot 4026531836")
+            supervisor = leaving.only_supervisor(place)
+            supervisor.__enter__()
+        try:
+            said = "has not ended" if here else "in another container"
+            with pytest.raises(UsageError, match=said):
+                leaving.stop(folder, seconds=0.3)
+            assert leaving.was_stopped(place)
+            assert (other.poll() is None) is not here
+        finally:
+            other.kill()
+            supervisor.__exit__(None, None, None)
+        leaving.stop(folder, seconds=5.0)  # it is at rest, wherever it was

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.errors import RemoteProtocolError, Replay, WrongStage
+from protocols.errors import BadEnvelope, RemoteProtocolError, Replay, WrongStage
+from protocols.forms import Exchange, Form
 from protocols.sessions.part import Delivery
+from protocols.sessions.services.public_keys import PublicKeys
 from protocols.sessions.table import State
 from protocols.wire.envelope import Envelope
 from tests.protocols.test_results_resume import Killed
-from tests.protocols.toys import Update
+from tests.protocols.toys import TRAIN, Seed, Update, changed_policy, deliver
 from tests.protocols.wire import World, unplaced
 
 ONE = "client-1"
@@ -84,6 +86,49 @@ def test_o9_a_client_whose_public_key_stalls_is_as_one_that_vanished(policy: str
     client.receive(offer.data)
     assert world.round(2).total(Update).count == world.count()
     assert len(early) == 1
+
+
+TOLD = Form(
+    "told", TRAIN.round, (*TRAIN.exchanges, Exchange("tell", (Seed,), (), deliver, per_round=1))
+)
+
+
+def told(policy: str, **facts: Any) -> tuple[World, list[Delivery]]:
+    """A client without its public key answers an Ask that rests on none."""
+    world = World(TOLD, policy=changed_policy(policy, **facts), clients=6, rounds=3)
+    kept = held_back(world, "key.offer")
+    world.start().round(1, given=Seed(seed=1), back=())
+    assert len(world.sites[ONE].got) == 1 and world.clients[ONE].keys.epoch == -1
+    return world, kept
+
+
+@pytest.mark.parametrize("policy", ["he", "pilot"])
+def test_o9_a_public_key_that_comes_after_an_ask_that_rests_on_none_is_taken(policy: str) -> None:
+    world, (offer,) = told(policy, rekey_rounds=4)
+    assert world.clients[ONE].receive(offer.data) == []
+    assert world.clients[ONE].last_error is None
+    assert world.round(2).total(Update).count == world.count()
+
+
+def test_o9_a_public_key_of_an_epoch_that_is_over_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A second key of one epoch is a lie and ends the session, as before (the control)."""
+    world, (offer,) = told("pilot", rekey_rounds=1)
+    client = world.clients[ONE]
+    world.lost = lambda item, _, to: item == "key.offer" and to == ONE
+    world.prepare(2)
+    world.pump(world.ask(2, given=Seed(seed=2), back=()))
+    size = client.ledger.size
+    with pytest.raises(Replay):
+        client.receive(offer.data)
+    assert (client.state, client.ledger.size, client.last_error) == (State.READY, size, None)
+    world.lost = lambda *_: False
+    assert world.round(3).total(Update).count == world.count()
+    monkeypatch.setattr(PublicKeys, "check_time", lambda *_: None)
+    unplaced(client)
+    client.receive(offer.data)
+    assert client.state is State.DEAD and isinstance(client.last_error, BadEnvelope)
 
 
 def test_o5_everything_that_travelled_comes_again_in_any_order() -> None:

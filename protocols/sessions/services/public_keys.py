@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from crypto.errors import CryptoError
 from protocols.disclosures._evaluated.ciphers import key_kinds, keyed, raw_key
-from protocols.errors import BadEnvelope, WrongStage
+from protocols.errors import BadEnvelope, Replay, WrongStage
 from protocols.keys.slots import epoch_of
 from protocols.plan.steps import Service, Step
 from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
@@ -36,7 +36,10 @@ class PublicKeys(SessionPart):
             BadEnvelope: one of them is not usable.
         """
         context = self._context
-        self.epoch = self._progress.new_epoch(incoming, self.epoch)
+        epoch = epoch_of(incoming.header.round, context.policy)
+        if epoch <= self.epoch:
+            raise BadEnvelope("Keys arrived for an epoch that has its keys already (O9).")
+        self.epoch = epoch
         self._engine.move(Event.KEY)
         secret = keyed(context.plan.items, context.policy)
         messages = self._engine.read(incoming, key_kinds(secret))
@@ -47,6 +50,15 @@ class PublicKeys(SessionPart):
                 raise BadEnvelope("The offered public key is not usable.") from error
             self._engine.record("key", {"event": "received", "key": key.key_id})
         return []
+
+    def check_time(self, round: int) -> None:
+        """Raise Replay for keys of an epoch that is over.
+
+        Within their epoch keys may stall until after Asks that rest on none, and are taken then.
+        """
+        policy = self._context.policy
+        if epoch_of(round, policy) < epoch_of(self._progress.round, policy):
+            raise Replay("Keys arrived for an epoch that is over.")
 
     def check(self, round: int) -> None:
         """Raise WrongStage for what is asked for under keys that are not, or no more, here."""

@@ -16,11 +16,12 @@ from collections.abc import Mapping, Sequence
 
 from crypto.errors import CryptoError
 from crypto.signing.checkpoint import read
-from protocols.errors import BadEnvelope
+from protocols.errors import BadEnvelope, EvidenceError
 from protocols.policy.budget import budget_key, budget_origin
 from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.store.anchors import Anchor
+from secure_fgl.store.budget_lines import STEP
 from secure_fgl.store.budgets import BudgetStore
 from secure_fgl.store.files import Folder
 from secure_fgl.transports.nvflare.charter import Charter
@@ -78,9 +79,12 @@ def cosigned(kit: PartyKit, client: str, heads: Sequence[bytes]) -> list[bytes]:
 def keep(kit: PartyKit, notes: Sequence[bytes]) -> None:
     """Keep what the aggregator cosigned, in the store and in ``run/budgets/``.
 
+    A note that is older than what this run took is none of this run's: whoever runs the server
+    could bring one of an earlier run, and a budget without what this run took would extend it.
+
     Raises:
-        EvidenceError: at step ``budget``: a note is not signed by the aggregator or of another
-            budget, or the budget does not reach it.
+        EvidenceError: at step ``budget``: a note is not signed by the aggregator, of another
+            budget, or older than what this run took, or the budget does not reach it.
         LedgerError: the store cannot be written.
     """
     if kit.me.party.role is not Role.CLIENT:
@@ -91,5 +95,7 @@ def keep(kit: PartyKit, notes: Sequence[bytes]) -> None:
         budgets_of(kit.charter, kit.name).items(), notes, strict=False
     ):
         anchor = Anchor(note.decode("utf-8", "replace"), AGGREGATOR_NAME, key)
+        if anchor.checkpoint().size < store.taken(kit.name, dataset, kit.charter.run):
+            raise EvidenceError(STEP, "a note on a budget is older than what this run took")
         store.anchor(anchor, kit.name, dataset)
         folder.write(f"budgets/{name}.checkpoint", note)

@@ -87,10 +87,10 @@ def see_through(kit: PartyKit, admin: Path, settings: Settings) -> tuple[Ending,
         note = JobNote.read(kit.folder, kit.charter.run)
         if note.outcome:
             return Ending(note.outcome), "as this office noted before"
-        if (kit.run_folder / "roster.json").is_file() and not settings.resume:
+        if _begun(kit, note) and not settings.resume:
             raise UsageError(
                 "The run of this folder has begun already.",
-                why="it was handed in before",
+                why="its job was handed in before",
                 fix="go on with it: secure-fgl conduct PARTY --kit KIT --resume",
             )
         return _Watch(kit, Office.of(kit.charter, admin), settings, note).run()
@@ -168,7 +168,7 @@ class _Watch:
         except Exception:  # the server is away: the next word waits for it
             self._close()
             return 0
-        away = status.away if (status := self._status()) is not None else {}
+        away = status.away if (status := _status_of(self._kit)) is not None else {}
         long = time.time() - SILENT_SECONDS
         silent = {self._kit.charter.sites[party] for party in away if away[party] < long}
         mine = self._returning if not self._unseen else None
@@ -210,16 +210,14 @@ class _Watch:
                 told = missing
                 settings.tell(f"Waiting for {', '.join(missing)}.")
             waited = time.monotonic() - began
-            if waited > settings.deadline and self._begun() and self._office.enough(there):
+            begun = _begun(self._kit, self._note)
+            if waited > settings.deadline and begun and self._office.enough(there):
                 settings.tell(f"Going on without {', '.join(missing)}.")
                 break
             if waited > settings.patience:
                 raise absent(missing)
             time.sleep(LOOK_SECONDS)
         return there
-
-    def _begun(self) -> bool:
-        return (self._kit.run_folder / "roster.json").is_file()
 
     def _word(self) -> str:
         """Return NVFlare's word for the job; a server that does not answer is waited for."""
@@ -261,27 +259,20 @@ class _Watch:
             except Exception:  # the server is gone, and the connection with it
                 self._settings.tell("The connection to the server was lost.")
 
-    def _status(self) -> Status | None:
-        try:
-            found = read_status(self._kit.folder)
-        except UsageError:
-            return None
-        return found if found.run == self._note.run else None
-
     def _reached(self) -> tuple[int, int]:
         """Return how far the run is; what does not grow over several jobs does not get on."""
-        status = self._status()
+        status = _status_of(self._kit)
         return (status.round, status.exchange) if status is not None else (0, 0)
 
     def _ended(self) -> Ending | None:
         if (self._kit.run_folder / "result.json").is_file():
             return Ending.OVER
-        status = self._status()
+        status = _status_of(self._kit)
         refused = status is not None and status.state == State.REFUSED
         return Ending.REFUSED if refused else None
 
     def _why(self) -> str:
-        status = self._status()
+        status = _status_of(self._kit)
         if status is not None and status.reason:
             return status.reason
         return f"see {self._kit.party / LOG} here, and {LOG} at each site"
@@ -291,3 +282,17 @@ class _Watch:
             self._note.outcome = str(ending)
         self._note.write(self._kit.folder)
         return ending, why if ending is not Ending.OVER else "its result is in this party's folder"
+
+
+def _status_of(kit: PartyKit) -> Status | None:
+    try:
+        found = read_status(kit.folder)
+    except UsageError:
+        return None
+    return found if found.run == kit.charter.run else None
+
+
+def _begun(kit: PartyKit, note: JobNote) -> bool:
+    """Tell whether a job was handed in. The office's session alone, which is up first, is none."""
+    status = _status_of(kit)
+    return note.handed_in > 0 or (status is not None and (status.round, status.exchange) > (0, 0))

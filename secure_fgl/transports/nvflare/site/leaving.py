@@ -162,7 +162,7 @@ def only_supervisor(folder: Path) -> Iterator[None]:
                 fix="end it first: secure-fgl site stop PARTY, or Ctrl-C where it runs",
             )
         os.ftruncate(file, 0)
-        os.pwrite(file, str(os.getpid()).encode(), 0)
+        os.pwrite(file, f"{os.getpid()} {_numbers()}".encode(), 0)
         yield
     finally:
         os.close(file)  # which unlocks
@@ -176,13 +176,35 @@ def _at_rest(folder: Path) -> bool:
         os.close(file)
 
 
+def _numbers() -> str:
+    """Return what tells apart where numbers of processes count: the boot, and the namespace."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        return f"{boot} {os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:  # no /proc
+        return "- -"
+
+
 def _tell(folder: Path) -> bool:
-    """Ask the supervisor to end; False while it has not said yet who it is."""
+    """Ask the supervisor to end; False while it has not said yet who it is.
+
+    Raises:
+        UsageError: it runs where processes have other numbers, in a container or on another
+            machine. It ends all the same once it sees that it was stopped, and starts nothing.
+    """
     file = _opened(folder)
     try:
-        told = os.pread(file, 32, 0)
-        if not told.isdigit():
+        told, _, where = os.pread(file, 128, 0).decode("ascii", "replace").partition(" ")
+        if not (told.isdecimal() and where):
             return False
+        if where != _numbers():
+            if _locked(file):
+                return True  # it ended, whatever its number was
+            raise UsageError(
+                "The party's process runs in another container, or on another machine.",
+                why="its number is another process's here, or nobody's; nothing was signalled",
+                fix="run site stop there: docker compose exec party secure-fgl site stop PARTY",
+            )
         with contextlib.suppress(ProcessLookupError):
             process = os.pidfd_open(int(told))
             try:
