@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from audits.attacks import Exposure, NotApplicable, Redrawn, Samples, grad_span, label_count
-from audits.attacks._exposed.redrawn import REPLICAS, counted, drawn_again
+from audits.attacks._exposed.redrawn import ALONE, REPLICAS, counted, drawn_again
 from audits.attacks._judging.nulls import LEVEL, holm, p_value, trials
 from audits.attacks._methods.statistics import Bootstrap
+from audits.attacks._shared.rows import AttackRows
 from audits.attacks._shared.verdicts import judge
 from tests.audits.attacks.made_up import around, samples
-from tests.audits.attacks.planted import LAYERS, NODES, TRAIN, Client, D, judged, material
+from tests.audits.attacks.planted import LAYERS, NODES, TRAIN, Client, D, F, judged, material
 from tests.audits.attacks.test_nulls import intervals, ranked
 
 TRIES = 700
@@ -161,8 +162,12 @@ def test_attacks_average_over_replicas_and_count_records_once(clear, cohort, att
     made, own = cohort
     plain = material(clear, own, LAYERS)
     bare = judged(attack, plain, "default")
-    rows = judged(attack, replace(plain, redrawn=Redrawn(made.drawn)), "default")
+    found = judged(attack, replace(plain, redrawn=Redrawn(made.drawn)), "default")
+    rows = [(row, verdict) for row, verdict in found if not row.alone]
     assert [row.what for row, _ in rows] == [row.what for row, _ in bare]
+    own = [(row, verdict) for row, verdict in found if row.alone]
+    assert [verdict for _, verdict in own] == [verdict for _, verdict in bare]
+    assert {row.replicas for row, _ in own} == {0}
     for (row, found), (without, alone) in zip(rows, bare, strict=True):
         assert (row.replicas, without.replicas) == (REPLICAS, 0)
         assert found.values["gap"].n == alone.values["gap"].n == len(set(row.units))
@@ -203,3 +208,25 @@ def test_a_row_says_why_there_are_no_replicas(clear, cohort):
     for attack in (grad_span.ATTACK, label_count.ATTACK):
         for row, _ in judged(attack, given, "default"):
             assert row.note.endswith("No replicas: noise hides it") and row.replicas == 0
+            assert not row.alone
+
+
+def published(clients: int) -> Cohort:
+    """Return clients whose training nodes were chosen by what they are, and not drawn."""
+    made, rng = Cohort(clients), np.random.default_rng(2)
+    for one in made.clients:
+        one.x = (rng.random((NODES, F)) < 0.08).astype(np.float32)
+        one.x[one.train, :40] = one.x[~one.train, -40:] = 0.0
+    return made
+
+
+@pytest.mark.parametrize(("cohort_of", "stands"), [(published, True), (Cohort, False)])
+def test_a_leak_of_the_run_s_own_records_does_not_vanish_among_replicas(clear, cohort_of, stands):
+    made = cohort_of(20)
+    given = replace(material(clear, tuple(made.said()), LAYERS), redrawn=Redrawn(made.drawn))
+    rows, _ = AttackRows(grad_span.ATTACK, "default", "0" * 64).made(given)
+    with_replicas = [row for row in rows if row.replicas]
+    assert with_replicas and all(row.verdict != "FAIL" for row in with_replicas)
+    own = [row for row in rows if row.what.endswith(ALONE)]
+    assert bool(own) == stands
+    assert {row.verdict for row in own} == ({"FAIL"} if stands else set())
