@@ -230,7 +230,7 @@ def _layout(run: Replayed, kind: type[Message]) -> Any:
 def _step(layout: Any) -> float:
     """Return the step of the grid on which vectors leave; 0 where there is none."""
     columns = () if layout is None else layout.columns
-    return max((c.grid.step for c in columns if c.grid), default=0.0)
+    return float(max((c.grid.step for c in columns if c.grid), default=0.0))
 
 
 def _kind(exchange: Exchange) -> type[Message]:
