@@ -52,7 +52,7 @@ from audits.attacks._methods.statistics import auc, best_known, shares_above
 from audits.attacks._shared.material import Array, Exposure, Material
 from audits.attacks._shared.payloads import ROUNDS, over_payloads, read_from, total
 from audits.attacks._shared.rules import Rule
-from audits.attacks._shared.samples import Findings, NotApplicable, Samples
+from audits.attacks._shared.samples import Findings, NotApplicable, Samples, own_too
 from audits.attacks._shared.span_trials import Draw, Spans, Trial, kept, trials
 
 __all__ = ["ATTACK", "GradSpan"]
@@ -102,10 +102,13 @@ class GradSpan:
                 spans = Spans(layers)
                 alone.append(trials(drawn, spans, draw))
                 together.append(kept(drawn, spans, draw))
-            found = _rows(payload, what, alone, note)
+            found = own_too(alone, lambda those: _rows(payload, what, those, note))
             if together[0]:
                 numbers = sorted({one.round for one in there})
-                found += _rows(payload, f"{what}, {ROUNDS}", together, note, numbers)
+                found += own_too(
+                    together,
+                    lambda those: _rows(payload, f"{what}, {ROUNDS}", those, note, numbers),
+                )
             return found
 
         return over_payloads(material, rows)

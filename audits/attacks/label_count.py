@@ -53,7 +53,7 @@ from audits.attacks._shared.label_mix import Estimate, Last, estimate, together
 from audits.attacks._shared.material import Array, Exposure, Layers, Material, change
 from audits.attacks._shared.payloads import ROUNDS, by_round, over_payloads, read_from, total
 from audits.attacks._shared.rules import Rule
-from audits.attacks._shared.samples import Findings, NotApplicable, Samples
+from audits.attacks._shared.samples import Findings, NotApplicable, Samples, own_too
 
 MIX = Rule("overlap with the client's class mix", margin=0.05, gate=0.15, null_side="above")
 HELD = Rule(
@@ -164,9 +164,9 @@ def _asked(
         return [NotApplicable(why, payload, arises=True)]
     seen = read_from(payload, "their own message", "a total over the cohort")
     note = noted("", redrawn)
-    rows = _rows(alone, payload, seen, note)
+    rows = own_too(alone, lambda d: _rows(d, payload, seen, note))
     if together[0]:
-        rows += _rows(together, payload, f"{seen}, {ROUNDS}", note)
+        rows += own_too(together, lambda d: _rows(d, payload, f"{seen}, {ROUNDS}", note))
     return rows
 
 

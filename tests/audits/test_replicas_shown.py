@@ -42,10 +42,19 @@ def test_clients_and_replicas_stand_in_every_format() -> None:
     [
         {**MANY, "profile": "quick"},
         {**MANY, "n_clients": 1},
+        {**MANY, "replicas": 6},
+        {**MANY, "n_clients": 60},
         {**SINGLED, "id": "A09", "profile": "default", "replicas": 7},
         {**BLANK, "verdict": "NOT_TESTED", "reason": "no", "profile": "default", "replicas": 7},
     ],
-    ids=["a profile without", "one client", "facts", "nothing measured"],
+    ids=[
+        "a profile without",
+        "one client",
+        "another number",
+        "many clients",
+        "facts",
+        "nothing measured",
+    ],
 )
 def test_replicas_where_there_can_be_none_are_refused(facts: dict[str, object]) -> None:
     assert reported(**facts).tried.state != RUN

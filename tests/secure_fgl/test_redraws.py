@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,28 @@ def test_many_clients_and_clients_without_spare_records_draw_nothing(run, monkey
     monkeypatch.setattr(redraws, "FEW", FEW)
     monkeypatch.setattr(redraws, "_spare", lambda _: False)
     assert "no others to draw" in material(run, profile="default").redrawn.why
+
+
+@pytest.mark.parametrize("error", [LookupError, TypeError, StopIteration])
+def test_who_cannot_answer_without_its_memory_remembers_however_it_fails(monkeypatch, error):
+    """An algorithm of a plug-in may take None for a number; an audit goes on all the same."""
+    site = SimpleNamespace(data=None, on=lambda data: None)
+    replay: Any = SimpleNamespace(sites={"client-1": site})
+    ask: Any = SimpleNamespace(
+        exchange=None, answers={"client-1": SimpleNamespace(memory={"m": 1})}
+    )
+
+    def said(site: Any, answer: Any, exchange: Any, memory: Any) -> Any:
+        if memory or error is None:
+            return ("said",)
+        raise error("nothing is remembered")
+
+    monkeypatch.setattr(redraws, "updates", lambda _: (str,))
+    monkeypatch.setattr(redraws, "fields", lambda _: {"delta": np.zeros(2)})
+    monkeypatch.setattr(redraws, "_said", said)
+    assert redraws._remembers(replay, ask)
+    error = None
+    assert not redraws._remembers(replay, ask)  # the control
 
 
 def rows(found: Any) -> Rows:

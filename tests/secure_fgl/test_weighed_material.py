@@ -9,6 +9,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -133,6 +135,25 @@ def test_what_was_read_must_be_what_is_computed_again(
     monkeypatch.setattr(weighed, "answered", other)
     with pytest.raises(EvidenceError, match=f"{what} of Model, computed again"):
         material(run)
+
+
+def test_a_row_may_be_off_in_no_single_number_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plain gradient step moves few numbers far; on the mean it is less than the grid's step."""
+    rng, step = np.random.default_rng(5), 2.0**-12
+    kind: Any = SimpleNamespace(__name__="Model")
+    grid = SimpleNamespace(columns=[SimpleNamespace(grid=SimpleNamespace(step=step))])
+    run: Any = SimpleNamespace(case=SimpleNamespace(plan=SimpleNamespace(training=None)))
+    monkeypatch.setattr(weighed, "_layout", lambda run, kind: grid)
+    begun = rng.normal(size=20_000)
+    told = begun + np.where(np.arange(20_000) < 20, rng.normal(size=(CLIENTS, 20_000)) / 400, 0.0)
+    said: Any = [SimpleNamespace(left=one) for one in told]
+    sent = np.floor(told / step + rng.random(told.shape)) * step
+    for shares in (*np.eye(CLIENTS), np.array([0.5, 0.2, 0.1, 0.1, 0.1])):
+        assert np.abs(weighed._shares(run, said, shares @ sent, kind) - shares).max() < 0.05
+    forged = begun + 40 * step * (np.arange(20_000) == 7)
+    assert np.sqrt(np.mean((forged - begun) ** 2)) < step
+    with pytest.raises(EvidenceError, match="a row of Model"):
+        weighed._shares(run, said, forged, kind)
 
 
 def test_nobody_takes_a_row_away_that_a_client_was_handed(

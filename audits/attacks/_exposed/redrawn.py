@@ -17,11 +17,13 @@ import numpy as np
 
 from audits.attacks._exposed.exposure import Exposure
 
-__all__ = ["FEW", "REPLICAS", "Redrawn", "counted", "drawn_again", "noted"]
+__all__ = ["ALONE", "FEW", "REPLICAS", "Redrawn", "counted", "drawn_again", "noted"]
 
 REPLICAS = 7
 """Beside the run's own draw. Where half of a score's variance is the draw's, eight draws take seven
 sixteenths of it away, and ever more of them only one sixteenth more."""
+ALONE = "the run's own draw alone"
+"""Ends a row without the replicas, that stands beside one with them where it is FAIL."""
 FEW = 50
 """Clients up to which replicas are drawn; above it intervals are narrow enough without."""
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from audits.attacks._exposed.redrawn import FEW, REPLICAS
 from audits.attacks._judging.family import biased
 from audits.attacks._methods.lower_bound import CONFIDENCE
 from audits.attacks._shared.models import AttackReport, AttackRow, Claim, Value
@@ -33,7 +34,7 @@ _FIGURES = "a verdict in it is not what its figures give"
 _POWER = "the power beside a PASS in it is not what its figures give"
 _KEPT = "figures stand in it beside a verdict that rests on none, or are missing beside another"
 _RULE = "it holds a row by a rule (metric, margin, gate, controls) that its attack does not have"
-_REPLICAS = "replicas stand in it beside facts, one client, or a profile that draws none"
+_REPLICAS = "replicas stand in it that are not drawn: beside facts, so few or many, or by quick"
 _CLAIM = "a claim in it has a state that its bound does not give"
 
 
@@ -80,7 +81,8 @@ def row_doubt(row: AttackRow, one: Attack, seed: str, *, biased: bool = False) -
         return _without(row, one)
     if len(figures) < len(_NAMES) or not row.chance or row.verdict in _SILENT:
         return _KEPT
-    if row.replicas and (row.exact or row.n_clients < 2 or row.profile != "default"):
+    drawn = row.profile == "default" and row.replicas == REPLICAS and 2 <= row.n_clients <= FEW
+    if row.replicas and (row.exact or not drawn):
         return _REPLICAS
     rule = _rule(row, one)
     if rule is None:

@@ -37,7 +37,8 @@ class AttackRows:
             there = material.canaries is not None and one.needs_capture
             gone = material.canaries.unopened if material.canaries and there else ()
             kept = [_without(_of(row, material.units), gone) for row in found.rows]
-            rows = [self.row(n, row) for n, row in enumerate(kept, 1)]
+            made = [(row, self.row(n, row)) for n, row in enumerate(kept, 1)]
+            rows = [row for found, row in made if row.verdict == "FAIL" or not _alone(found)]
         except Exception as error:  # fails closed: no crash may hide the other attacks or pass
             return [self._blank("ERROR", f"the attack failed ({type(error).__name__})")], ()
         if not rows:
@@ -151,6 +152,11 @@ def _without(found: Samples | NotApplicable, gone: Sequence[str]) -> Samples | N
         return found
     note = _GONE.format(", ".join(gone[:_SHOWN]) + (", …" if len(gone) > _SHOWN else ""))
     return replace(found, note=" ".join(filter(None, (note, found.note))))
+
+
+def _alone(found: Samples | NotApplicable) -> bool:
+    """Tell whether a row is of the run's own draw, beside one that has replicas besides."""
+    return isinstance(found, Samples) and found.alone
 
 
 _SHOWN = 4

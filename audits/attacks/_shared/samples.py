@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 import numpy as np
 
+from audits.attacks._exposed.redrawn import ALONE
 from audits.attacks._shared.material import Array, Material
 from audits.attacks._shared.models import Claim
 from audits.attacks._shared.rules import NullSide, Rule
+
+Drawn = TypeVar("Drawn")
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,6 +40,7 @@ class Samples:
             prior is (see `audits.attacks.label_count` for when this is right).
         bounds: of the metric; intervals are cut there.
         replicas: audit replicas drawn of each client, whose entries stand beside its own.
+        alone: of the run's own draw alone, beside a row with replicas; stands where it is FAIL.
         client_clusters: False if `units` are no clients (mechanisms, sums): the row counts none.
     """
 
@@ -59,6 +64,7 @@ class Samples:
     bounds: tuple[float, float] = (0.0, 1.0)
     client_clusters: bool = True
     replicas: int = 0
+    alone: bool = False
 
     def __post_init__(self) -> None:
         for name in ("prior", "raw", "null", "protected"):
@@ -97,6 +103,23 @@ class NotApplicable:
     def __post_init__(self) -> None:
         if not self.reason.strip():
             raise ValueError("an attack that is not applicable must say why; give the reason")
+
+
+def own_too(
+    drawn: Sequence[Drawn], rows: Callable[[Sequence[Drawn]], Sequence[Samples | NotApplicable]]
+) -> list[Samples | NotApplicable]:
+    """Return rows with replicas, and after them those of the run's own draw alone.
+
+    Replicas take luck out, and what happened in the run is no luck: where a split was no draw, as
+    one that was published, a leak of its records would vanish among seven draws of others.
+
+    Args:
+        drawn: trials of the run's own draw, then those of each replica.
+        rows: makes rows of draws.
+    """
+    own = [row for row in rows(drawn[:1]) if isinstance(row, Samples)] if len(drawn) > 1 else []
+    apart = [replace(row, what=f"{row.what}, {ALONE}", alone=True) for row in own]
+    return [*rows(drawn), *apart]
 
 
 @dataclass(frozen=True, repr=False)

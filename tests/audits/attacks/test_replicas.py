@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from audits.attacks import Exposure, NotApplicable, Redrawn, Samples, grad_span, label_count
-from audits.attacks._exposed.redrawn import REPLICAS, counted, drawn_again
+from audits.attacks._exposed.redrawn import ALONE, REPLICAS, counted, drawn_again
 from audits.attacks._judging.nulls import LEVEL, holm, p_value, trials
 from audits.attacks._methods.statistics import Bootstrap
+from audits.attacks._shared.rows import AttackRows
 from audits.attacks._shared.verdicts import judge
 from tests.audits.attacks.made_up import around, samples
 from tests.audits.attacks.planted import LAYERS, NODES, TRAIN, Client, D, judged, material
@@ -161,8 +162,12 @@ def test_attacks_average_over_replicas_and_count_records_once(clear, cohort, att
     made, own = cohort
     plain = material(clear, own, LAYERS)
     bare = judged(attack, plain, "default")
-    rows = judged(attack, replace(plain, redrawn=Redrawn(made.drawn)), "default")
+    found = judged(attack, replace(plain, redrawn=Redrawn(made.drawn)), "default")
+    rows = [(row, verdict) for row, verdict in found if not row.alone]
     assert [row.what for row, _ in rows] == [row.what for row, _ in bare]
+    own = [(row, verdict) for row, verdict in found if row.alone]
+    assert [verdict for _, verdict in own] == [verdict for _, verdict in bare]
+    assert {row.replicas for row, _ in own} == {0}
     for (row, found), (without, alone) in zip(rows, bare, strict=True):
         assert (row.replicas, without.replicas) == (REPLICAS, 0)
         assert found.values["gap"].n == alone.values["gap"].n == len(set(row.units))
@@ -203,3 +208,27 @@ def test_a_row_says_why_there_are_no_replicas(clear, cohort):
     for attack in (grad_span.ATTACK, label_count.ATTACK):
         for row, _ in judged(attack, given, "default"):
             assert row.note.endswith("No replicas: noise hides it") and row.replicas == 0
+            assert not row.alone
+
+
+def silent(there: Sequence[Exposure], rng: np.random.Generator) -> list[Exposure]:
+    """Return exposures whose total says nothing of anybody."""
+    said = {"delta": rng.normal(size=D), "count": np.array(TRAIN * len(there))}
+    return [replace(one, seen=said) for one in there]
+
+
+@pytest.mark.parametrize("leaks", [True, False])
+def test_a_leak_of_the_run_s_own_records_does_not_vanish_among_replicas(clear, cohort, leaks):
+    """As of a published split, whose nodes are not like those that are drawn in their place."""
+    made, own = cohort
+    (whole,), rng = {id(one.seen): one.seen for one in own}.values(), np.random.default_rng(1)
+    assert whole is not None
+    some = whole["delta"] + 0.3 * whole["delta"].std() * rng.normal(size=D)
+    told = [replace(one, seen={**whole, "delta": some}) for one in own]
+    there = tuple(told if leaks else silent(own, rng))
+    redrawn = Redrawn(lambda rng: silent(made.drawn(rng), rng))
+    given = replace(material(clear, there, LAYERS), redrawn=redrawn)
+    rows, _ = AttackRows(grad_span.ATTACK, "default", "0" * 64).made(given)
+    assert [row.verdict for row in rows if row.replicas] in (["PASS"], ["INCONCLUSIVE"])
+    alone = [row.verdict for row in rows if row.what.endswith(ALONE)]
+    assert alone == (["FAIL"] if leaks else [])
