@@ -112,11 +112,14 @@ def spread(names: Sequence[str], policies: Sequence[str], alike: Sequence[str] =
     """Return every name with each policy, all but one of them `long`, in turn; all of `alike` are.
 
     So `make test` sees each other name and each policy, and `make test-long` each pair. Where it is
-    masks' turn and not one of `policies_of` the name, it is CKKS's, and the other way round.
+    masks' turn and not one of `policies_of` the name, it is CKKS's, and the other way round. Names
+    may be of other cases than algorithms.
     """
-    shown = [name for name in names if name not in alike]
+    shown, known = [name for name in names if name not in alike], algorithm_names()
     turns = {name: policies[place % len(policies)] for place, name in enumerate(shown)}
     for name, turn in turns.items():
+        if name not in known:
+            continue
         instead = {"masks": "ckks", "ckks": "masks"}.get(turn)
         if instead in policies and turn not in policies_of(name) and instead in policies_of(name):
             turns[name] = str(instead)

@@ -12,7 +12,7 @@ import pytest
 from protocols.disclosures._checked.checks import unpacked, width_of
 from protocols.disclosures.released.messages import SharedTotal
 from protocols.disclosures.sum.ring import Ring
-from protocols.errors import BadEnvelope
+from protocols.errors import BadEnvelope, Replay
 from protocols.forms import Exchange, Form
 from protocols.messages import ReleasedMessage, Vector, count, real
 from protocols.plan.steps import Service, Step
@@ -23,7 +23,7 @@ from protocols.wire.inputs_digest import SHARED, given_digest
 from protocols.wire.where import Where
 from tests.protocols.test_models import MOVED, ZERO, asked, played, world_of
 from tests.protocols.toys import D, Start, Update, changed_policy
-from tests.protocols.wire import World, refused
+from tests.protocols.wire import World, refused, unplaced
 
 BOUND = changed_policy("he", models="as_sent")
 
@@ -99,6 +99,9 @@ def test_after_missed_totals_of_a_round_no_earlier_round_is_answered() -> None:
         shared = [message for message in (call, told) if message.disclosure in SHARED]
         where = world.where(rest, given=given_digest(shared, dims), round=2, exchange=99)
         ask = world.forge("aggregator", item.id, name, encode([call, place, told], dims), where)
+        with pytest.raises(Replay):  # by its place alone, before anything of it is read
+            world.clients[name].receive(ask)
+        unplaced(world.clients[name])
         assert refused(world.clients[name].receive(ask))
         assert "before the one whose totals" in str(world.clients[name].last_error)
 

@@ -105,9 +105,9 @@ class ShareHolding(SessionPart):
 
     def asked_back(self, exchange: Exchange, where: Where) -> None:
         """Check, before anything is computed, that a sum's cohort is as it must be."""
-        context, chain = self._context, self._context.policy.chain(Disclosure.SUM)
         if not any(kind.disclosure is Disclosure.SUM for kind in exchange.back):
             return
+        context, chain = self._context, self._context.policy.chain(Disclosure.SUM)
         if find(chain, "mask"):
             pairs = self._pairs.agreed(where.round)
             if pairs is None:
