@@ -109,6 +109,7 @@ def test_masked_totals_of_drawn_cohorts_equal_those_in_clear(policy):
 # --- the draw -----------------------------------------------------------------------------------
 
 MANY, COLLUDERS, SIZE = names_of(24), 8, 6
+TRIES = 12_000  # one of 601 seeds is bad; that none of so many is has a chance of 2e-9
 
 
 def crowd(seed: bytes) -> int:
@@ -124,7 +125,7 @@ def bad(seed: bytes) -> bool:
 
 def ground(seed_of: Callable[[int], bytes]) -> int | None:
     """Return the first of many tries of an aggregator after which the victim stands alone."""
-    return next((nonce for nonce in range(3000) if bad(seed_of(nonce))), None)
+    return next((nonce for nonce in range(TRIES) if bad(seed_of(nonce))), None)
 
 
 def test_o5_an_aggregator_grinds_a_run_s_name_and_not_what_all_draw_together():
@@ -147,10 +148,12 @@ def test_o5_an_aggregator_grinds_a_run_s_name_and_not_what_all_draw_together():
         own = bound_to(context, AGGREGATOR_NAME, chosen)
         return Table(context, own, said).seed(AGGREGATOR_NAME, chosen, secrets)
 
-    guess, honest = bytes(32), hashlib.sha256(b"one honest client").digest()
+    guess = bytes(32)
     nonce = ground(lambda nonce: together(nonce, guess))
     assert nonce is not None and bad(together(nonce, guess))
-    assert not bad(together(nonce, honest))  # one honest client's bytes undo all that grinding
+    honest = [hashlib.sha256(b"honest %d" % place).digest() for place in range(8)]
+    # One honest client's bytes undo all that grinding: each is as good a lot as any other.
+    assert sum(bad(together(nonce, last)) for last in honest) <= 2
 
 
 def test_o5_leaving_out_who_keeps_its_bytes_back_would_be_a_choice_of_seeds():

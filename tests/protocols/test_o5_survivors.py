@@ -14,7 +14,7 @@ from protocols.sessions.table import State
 from protocols.wire.where import Where
 from tests.protocols.toys import TWICE
 from tests.protocols.unveiling import Haul, haul, is_sum_of, show, tell, unveil
-from tests.protocols.wire import World, refused
+from tests.protocols.wire import World, refused, unplaced
 
 STEP = 5.0 / (2**15 - 1)
 
@@ -109,7 +109,13 @@ def test_o5_a_client_serves_no_list_that_does_not_fit_its_upload(world, name):
     survivors = world.names[facts.pop("survivors", slice(0, 6))]
     where = found.where[client.name]
     places = {**where.__dict__, **facts, "members": world.names[facts.pop("members", slice(0, 6))]}
-    show(world, found, lambda n: survivors if n == client.name else None, Where(**places))
+    told = Where(**places)
+    if (told.round, told.exchange) < (where.round, where.exchange):  # turned down before it is read
+        with pytest.raises(Replay):
+            show(world, found, lambda n: survivors if n == client.name else None, told)
+        assert client.state is State.READY
+        unplaced(client)
+    show(world, found, lambda n: survivors if n == client.name else None, told)
     assert found.refused == {client.name} and not found.votes
     assert client.state is State.DEAD and isinstance(client.last_error, error)
     assert says in client.last_error.what

@@ -20,7 +20,7 @@ from tests.protocols.unveiling import (
     show,
     unveil,
 )
-from tests.protocols.wire import World
+from tests.protocols.wire import World, unplaced
 
 
 def credulous(monkeypatch):
@@ -167,6 +167,7 @@ def test_o7_a_survivor_is_who_signed_an_upload_in_this_very_sum(change):
     elif change == "another round's":
         (later,) = world.clients[one].receive(world.evil_ask(one, round=2, exchange=2))
         found.evidence[one] = evidence(later.data)
+        unplaced(world.clients[one])
     elif change == "none":
         found.evidence[one] = bytes(144)
     show(world, found, lambda name: world.names)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from protocols.disclosures.sum.client import ShareHolding
 from protocols.disclosures.sum.consistency_votes import vote_text_of
 from protocols.disclosures.sum.messages import AllHere, SelfShares, Survivors, Vote
-from protocols.errors import BadEnvelope, NotInPlan, RoundLost
+from protocols.errors import BadEnvelope, NotInPlan, Replay, RoundLost
 from protocols.keys import groups
 from protocols.keys.groups import Group
 from protocols.keys.one_answer import one_answer, planned_one_answer
@@ -39,7 +39,7 @@ from tests.protocols.unveiling import (
     tell,
     unveil,
 )
-from tests.protocols.wire import World
+from tests.protocols.wire import World, unplaced
 
 CLIENTS = 8
 
@@ -249,11 +249,17 @@ def test_o7_control_with_the_vote_left_out_they_open_a_single_upload(monkeypatch
 # --- two sums of one round ------------------------------------------------------------------------
 
 
-def two_sums(told_all):
-    """Serve the first sum with everybody at some, the second without one client at the others."""
+def two_sums(told_all, marked=False):
+    """Serve the first sum with everybody at some, the second without one client at the others.
+
+    What is told of the first comes after uploads of the second; holders that go by the `marked`
+    newest exchange turn it down unread.
+    """
     world = World(TWICE, "masks", clients=CLIENTS).start()
     first = uploaded(world)
     second = uploaded(world, exchange=2, slot=1)
+    for client in world.clients.values() if not marked else ():
+        unplaced(client)
     all_here(world, first, world.names[:told_all])
     two_steps(world, second, world.names[1:], world.names[1:])
     return opens(world, first, world.names), opens(world, second, world.names[1:])
@@ -262,6 +268,11 @@ def two_sums(told_all):
 @pytest.mark.parametrize("told_all", [1, 3, 4, 5, 8])
 def test_o5_two_sums_of_one_round_are_not_opened_over_two_lists(told_all):
     assert not all(two_sums(told_all))
+
+
+def test_o5_a_sum_is_served_in_no_way_once_the_next_was_asked():
+    with pytest.raises(Replay):
+        two_sums(1, marked=True)
 
 
 def test_o5_control_holders_that_look_at_slots_alone_open_both(monkeypatch):

@@ -14,10 +14,11 @@ import pytest
 from protocols.disclosures.sum import consistency_votes as vote_texts
 from protocols.disclosures.sum.client import ShareHolding
 from protocols.disclosures.sum.messages import Survivors, Vote
-from protocols.errors import BadEnvelope
+from protocols.errors import BadEnvelope, Replay
 from protocols.forms import Exchange, Form
 from protocols.keys.pairs import Pairs
 from protocols.keys.slots import slot_of
+from protocols.sessions.table import State
 from protocols.wire.codec import encode
 from protocols.wire.control import Call
 from protocols.wire.inputs_digest import given_digest
@@ -36,7 +37,7 @@ from tests.protocols.unveiling import (
     tell,
     unveil,
 )
-from tests.protocols.wire import World, refused, where_of
+from tests.protocols.wire import World, refused, unplaced, where_of
 
 OUTSIDE = Exchange("train", (Start,), (Update,), train, per_round=0, outside=2)
 TWO = Form("two", lambda *_: None, (OUTSIDE, Exchange("sow", (Seed,), (Update,), sow)))
@@ -79,6 +80,10 @@ def stale_votes(world):
     world.prepare(2)
     found = asked(world, names[:4], names[:4], 2, 6)
     for name in names:
+        if world.clients[name].state is not State.DEAD:
+            with pytest.raises(Replay):  # the votes are late, and turned down unread
+                certify(world, found, name, votes, place, frozenset(listed))
+            unplaced(world.clients[name])
         certify(world, found, name, votes, place, frozenset(listed))
     return found
 

@@ -26,16 +26,21 @@ from protocols.wire.roster import AGGREGATOR_NAME
 from tests.protocols.killed import Killed
 from tests.protocols.toys import TWICE, changed_policy
 from tests.protocols.unveiling import ITEM, Haul, evidence, evidence_for, place_of, tell
-from tests.protocols.wire import World, refused, where_of
+from tests.protocols.wire import World, refused, unplaced, where_of
 
 ALL = "all"
 Story = list[Any]  # by exchange: a list, ALL for the answer in one step, None for nothing
 
 
 class Stories:
-    """One round of an aggregator that tells every holder what it likes."""
+    """One round of an aggregator that tells every holder what it likes.
 
-    def __init__(self, seed: int) -> None:
+    Both sums are asked before any story is told. Only holders that are not `marked`, which forget
+    how far the aggregator is, read what they are told of the first; their lists are what is tried.
+    """
+
+    def __init__(self, seed: int, *, marked: bool = False) -> None:
+        self.marked = marked
         self.draw = draw = random.Random(seed)
         clients = draw.choice([6, 8, 9, 10])
         self.corrupt = draw.choice([0, 1, 2] if clients > 6 else [0, 1])
@@ -113,6 +118,8 @@ class Stories:
 
     def _say(self, item: str, holder: str, place: int, message: Any, kind: Any) -> Any:
         where = place_of(self.sums[place][0], holder)
+        if not self.marked:
+            unplaced(self.world.clients[holder])
         try:
             return tell(self.world, item, holder, message, where, kind)
         except Replay:
@@ -190,9 +197,9 @@ def contradictions(stories: Stories) -> int:
     return sum(a != b and (i == j or bool(a & b)) for (i, a), (j, b) in combinations(found, 2))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(24))
 def test_o7_no_stories_open_two_sums_that_contradict_each_other(seed: int) -> None:
-    stories = Stories(seed)
+    stories = Stories(seed, marked=seed >= 20)
     stories.play()
     assert not contradictions(stories)
 

@@ -31,7 +31,7 @@ from protocols.wire.envelope import Envelope
 from protocols.wire.roster import AGGREGATOR_NAME
 from protocols.wire.where import Where
 from tests.protocols.toys import Update
-from tests.protocols.wire import World, refused, where_of
+from tests.protocols.wire import World, refused, unplaced, where_of
 
 ITEM = "train.up.SUM"
 LEVEL = 1e-13  # false alarms per statistic; a suite asks some 600 times
@@ -196,6 +196,7 @@ def tell(world: World, item: str, to: str, message: Any, where: Where, kind: Any
     (answer,) = client.receive(data)
     if refused([answer]):
         return None
+    unplaced(world.aggregator)  # a liar reads whatever it gets
     incoming = world.aggregator._inbox.open(answer.data)
     return world.aggregator._inbox.read(incoming, (kind,))[0]
 
