@@ -9,8 +9,8 @@
           captured/<party>/  (if the policy captures rounds: locked, see secure_fgl.store.captures)
           models/<party>/    (locked: each client's own, see secure_fgl.store.client_models)
           forgotten/<party>.jsonl    (signed: what a party destroyed, see secure_fgl.store.sides)
-          report/{report.html,report.json,report.md,inventory.csv,findings.csv,attacks.csv,
-                  budget.csv}
+          report/{report.html,report.json,report.md}
+          report/{inventory.csv,findings.csv,attacks.csv,budget.csv}
           attacks.json  (of audit attack)  attacks/<party>.json  (of audit gather: sites' figures)
           {baseline,waivers,rehearsal}.json  (as audit report took them over)
           profile/{profile.json,profile.txt,flames.svg}    (of run --profile)

@@ -9,6 +9,7 @@ import pytest
 from audits.evidence.run_files import UNREADABLE
 from audits.evidence.steps import Status
 from audits.evidence.verify import verify
+from audits.formats.csv import FILES
 from crypto.signing.signatures import SigningKey
 from protocols.policy.policy import PrivacyPolicy
 from tests.audits.forging import edit_last, forge, sign, write
@@ -147,9 +148,7 @@ def test_an_unreadable_paper_fails_at_files_and_all_else_is_not_checked(view, na
     assert {s.status for s in found.steps[1:]} == {Status.NOT_CHECKED}
 
 
-@pytest.mark.parametrize(
-    "name", ["report.html", "report.json", "report.md", "inventory.csv", "findings.csv"]
-)
+@pytest.mark.parametrize("name", ["report.html", "report.json", "report.md", *FILES])
 def test_an_edited_report_fails_at_report(view, name):
     edited = {**view.reports, name: view.reports[name].replace(b"e", b"a", 1)}
     assert edited != view.reports

@@ -20,6 +20,7 @@ from protocols.evidence.capture import Capture
 from protocols.plan.learns import HANDED_ON
 from protocols.policy.policy import PrivacyPolicy
 from protocols.policy.release import Audit
+from protocols.versions import SITE_FIGURES
 from secure_fgl.elsewhere.at_site import material_of_site
 from secure_fgl.errors import UsageError
 from secure_fgl.store import captures
@@ -254,9 +255,12 @@ def test_figures_of_another_run_ledger_or_hand_are_refused(
     ):
         with pytest.raises(EvidenceError, match=why):
             read_figures(wrong.text(), case, FIRST)
-    with pytest.raises(OtherVersion):
-        text = good.signed_by(key).text().replace(b'"version":1,', b'"version":2,')
-        read_figures(text, case, FIRST)
+    text, version = good.signed_by(key).text(), SITE_FIGURES.version
+    assert text.count(b'"version":%d,' % version) == 1
+    for other in (version - 1, version + 1):
+        with pytest.raises(OtherVersion):
+            numbered = text.replace(b'"version":%d,' % version, b'"version":%d,' % other)
+            read_figures(numbered, case, FIRST)
     # What lies in a gathered run is read again: a finding, and nothing of it is counted.
     (run / "attacks" / f"{FIRST}.json").write_bytes(changed(run="ab" * 16).signed_by(key).text())
     report = build_report(Run(run).view())

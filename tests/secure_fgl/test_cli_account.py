@@ -60,7 +60,9 @@ def test_a_table_fits_80_columns_and_says_it_all(evidence: Evidence, tmp_path: P
     lines = result.stdout.splitlines()
     assert result.exit_code == 0
     assert all(len(line) <= 80 for line in lines[1:])  # the sentence stays whole
-    found = Account.model_validate(counted(run)[1])
+    told = counted(run)[1]
+    assert {row["empirical"]["word"] for row in told.pop("empirical")} == {"untested"}
+    found = Account.model_validate(told)
     for text in ("client", "zero-out", "distributed-sum", "1e-05", TRAIN, "Opacus RDP"):
         assert text in result.stdout
     numbers = [*(row.epsilon for row in found.honest_share), *(v.epsilon for v in found.views)]
