@@ -225,7 +225,7 @@ def attack(
         simulated=material.simulated,
         rows=tuple(rows),
         claims=tuple(dict.fromkeys(claims)),
-        not_tested=payloads.not_tested(case.plan, case.policy, tried, _reasons(wanted, rows)),
+        not_tested=payloads.not_tested(case.plan, case.policy, tried, _reasons(case, wanted, rows)),
     )
 
 
@@ -256,16 +256,20 @@ def seed_of(heads: str, id: str) -> str:
     return hashlib.sha256(f"secure-fgl/attack\0{heads}\0{id}".encode()).hexdigest()
 
 
-def _reasons(wanted: Sequence[Attack], rows: Sequence[AttackRow]) -> dict[str, str]:
+def _reasons(case: Case, wanted: Sequence[Attack], rows: Sequence[AttackRow]) -> dict[str, str]:
     """Return payload id -> why the attacks on it came to nothing.
 
     Of several attacks the first that could be asked of such a run says why: that another one does
     not apply, as A11 where nobody put canaries in, would hide it.
     """
-    why = {p: f"{a.id} was not asked for" for a in attacks() for p in a.payloads}
+    why = {
+        p: f"{a.id} was not asked for" for a in attacks() for p in payloads.looked_at(a, case.plan)
+    }
     silent = [row for row in reversed(rows) if row.prior is None]
     reasons = {row.id: f"{row.id}: {row.reason}" for row in silent}
     asked = {row.id for row in silent if row.verdict != "NOT_APPLICABLE"}
     for one in sorted(reversed(wanted), key=lambda attack: attack.id in asked):
-        why |= dict.fromkeys(one.payloads, reasons.get(one.id, f"{one.id} did not look at it"))
-    return why
+        there = payloads.looked_at(one, case.plan)
+        why |= dict.fromkeys(there, reasons.get(one.id, f"{one.id} did not look at it"))
+    mean = (r for r in silent if r.payload == "P21" and r.id == "A12")  # of P19 it says otherwise
+    return why | {r.payload: f"{r.id}: {r.reason}" for r in mean}

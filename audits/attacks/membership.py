@@ -26,6 +26,9 @@ the model that the site makes of its records alone, without anybody's records or
 Null: models that up to three other sites make of theirs, asked about this site's records; records
 that those sites trained on are left out. Only a null above chance is a sign of bias.
 
+Where neighbours mix models, the mean that a client reads, less its own part, is asked about one of
+those in it; raw is then the model that this one gave.
+
 **What it cannot show.** No epsilon follows from these scores. In a node task members and outsiders
 are not exchangeable: the neighbours of a training node took part in training, outsiders among
 them. A PASS is about these two attacks, few shadow models and an attacker who asks once; one who
@@ -45,8 +48,8 @@ from typing import Any
 import numpy as np
 
 from audits.attacks._methods.statistics import auc, best_known, shares_above
-from audits.attacks._models.released import Bools, Candidates, Released
-from audits.attacks._models.shadows import halves, likelihood
+from audits.attacks._models.asked import FEWEST, Asked, Late, Pair, Trial, enough
+from audits.attacks._models.released import Released
 from audits.attacks._shared.material import Array, Material
 from audits.attacks._shared.payloads import sent
 from audits.attacks._shared.rules import Rule
@@ -61,22 +64,16 @@ AUC = Rule("AUC of members against outsiders", 0.05, 0.15, chance=0.5, null_side
 TPR = Rule("TPR at 1 % FPR", 0.02, 0.05, chance=FPR, null_side="above")
 SHADOWS = {"quick": 4, "default": 16}
 _CLIENTS = {"quick": 20, "default": 60}  # that are looked at, drawn at random
-_FEWEST = 4  # records on either side of a client that is asked about
-_OTHERS = 3  # sites whose models are the null control
 _MODEL = "P19"
+_MEAN = "P21"
+_OF_MEAN = "the mean of its neighbours' models"
+_UNREAD = "no captured round holds the models of all neighbours of two clients"
 _LATE = "the time budget was used up while models were trained for comparison"
 _NOTES = {
     "node": "Nodes of one graph are not exchangeable, as their neighbours trained too; no epsilon "
     "follows from this score",
 }
 _NOTE = "No epsilon follows from this score"
-
-Pair = tuple[Array, Array]
-"""Scores of members and of outsiders."""
-
-
-class _Late(Exception):
-    """The time budget is used up."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,7 @@ class Membership:
     id: str = "A12"
     name: str = "mia-lira"
     question: str = "Was this record used to train the released model?"
-    payloads: tuple[str, ...] = (_MODEL,)
+    payloads: tuple[str, ...] = (_MODEL, _MEAN)
     metric: str = AUC.metric
     margin: float = AUC.margin
     gate: float = AUC.gate
@@ -102,7 +99,7 @@ class Membership:
             return Findings((NotApplicable(why, arises=out),))
         try:
             return Findings(tuple(_rows(given, material, rng, profile)))
-        except _Late:
+        except Late:
             return Findings((NotApplicable(_LATE, _MODEL, arises=True),))
         except ArithmeticError:
             why = "training models for comparison diverged"
@@ -113,157 +110,58 @@ def _rows(
     given: Released, material: Material, rng: np.random.Generator, profile: str
 ) -> Iterator[Samples | NotApplicable]:
     """Yield the rows on every model that was handed out, and why there is none of some kind."""
-    out = _MODEL in sent(material.case.plan, material.case.policy)
+    plan = material.case.plan
+    there_are = sent(plan, material.case.policy)
+    out, means = _MODEL in there_are, _MEAN in there_are and plan.topology is not None
+    if means and not given.read:
+        why = given.unread or material.missing or _UNREAD
+        yield NotApplicable(why, _MEAN, _OF_MEAN, arises=True)
     if given.unshared:
         yield NotApplicable(
             given.unshared, _MODEL, "the shared model", arises=out and not given.own
         )
     if given.unkept:
         yield NotApplicable(given.unkept, _MODEL, "clients' own models", arises=True)
-    if not given.shared and not given.own:
+    if not given.shared and not given.own and not given.read:
         return
-    there = [name for name, one in given.candidates.items() if _enough(one.members)]
+    there = [name for name, one in given.candidates.items() if enough(one.members)]
     if len(there) < 2:
-        why = f"two clients with {_FEWEST} records on either side are needed, as controls"
-        yield NotApplicable(why, _MODEL, arises=True)
+        why = f"two clients with {FEWEST} records on either side are needed, as controls"
+        yield from (NotApplicable(why, p, arises=True) for p in (_MODEL, _MEAN)[: 1 + means])
         return
     most = _CLIENTS.get(profile, _CLIENTS["quick"])
     chosen = sorted(there[n] for n in rng.permutation(len(there))[:most])
     shadows = SHADOWS.get(profile, SHADOWS["quick"])
-    asked = _Asked(given, chosen, shadows, rng, material)
+    asked = Asked(given, chosen, shadows, rng, material)
     for name, model in given.shared.items():
         trials = asked.trials(dict.fromkeys(chosen, model))
         yield from _judged(f"{name} model", trials, shadows, given.task)
     own = {client: given.own[client] for client in chosen if client in given.own}
     if own:
         yield from _judged("a client's own model", asked.trials(own), shadows, given.task)
-
-
-def _enough(members: Bools) -> bool:
-    return min(int(members.sum()), int((~members).sum())) >= _FEWEST
-
-
-@dataclass(frozen=True, repr=False)
-class _Trial:
-    """One client's scores by one attack: member and outsider of each."""
-
-    client: str
-    seen: Pair
-    raw: Pair
-    null: Pair
-    known: tuple[Pair, ...]
-
-
-class _Asked:
-    """The models for comparison, trained once for all rows.
-
-    Attributes:
-        alone: client -> the model that its site makes of its own records.
-    """
-
-    def __init__(
-        self,
-        given: Released,
-        clients: Sequence[str],
-        shadows: int,
-        rng: np.random.Generator,
-        material: Material,
-    ) -> None:
-        self._given, self._rng, self._material = given, rng, material
-        self._clients = clients
-        members = {name: given.candidates[name].members for name in clients}
-        self.alone = {name: self._train({name: own}) for name, own in members.items()}
-        order = [clients[n] for n in rng.permutation(len(clients))]
-        sides = order[: len(order) // 2], order[len(order) // 2 :]
-        models = [self._elsewhere(*pair) for pair in (sides, sides[::-1])]
-        self._without = {
-            name: model
-            for side, model in zip(sides, reversed(models), strict=True)
-            for name in side
-        }
-        self._inside = {name: halves(len(own), shadows, rng) for name, own in members.items()}
-        self._shadows = {
-            name: np.stack([given.confidence(self._train({name: part}), name) for part in parts])
-            for name, parts in self._inside.items()
-        }
-
-    def _elsewhere(self, side: Sequence[str], others: Sequence[str]) -> object | None:
-        """Return what one half of all sites makes without records of the other; None: of none."""
-        given = self._given.candidates
-        known = np.concatenate([given[name].marks[given[name].members] for name in others])
-        parts = {n: given[n].members & ~np.isin(given[n].marks, known) for n in side}
-        return self._train(parts) if any(part.any() for part in parts.values()) else None
-
-    def _train(self, parts: Mapping[str, Bools]) -> object:
-        if self._material.late():
-            raise _Late
-        return self._given.train(parts, int(self._rng.integers(2**62)))
-
-    def trials(self, models: Mapping[str, object]) -> dict[str, list[_Trial]]:
-        """Return the trials of all clients by attack, ``loss`` and ``LiRA``.
-
-        Args:
-            models: client -> the model that is asked about its records.
-        """
-        found: dict[str, list[_Trial]] = {"loss": [], "LiRA": []}
-        for client, model in models.items():
-            nulls = self._nulls(client)
-            if not nulls:
-                continue
-            own, sure = self._given.candidates[client], self._given.confidence
-            for how, made in found.items():
-                seen, raw = (
-                    self._pair(how, client, sure(m, client)) for m in (model, self.alone[client])
-                )
-                pairs = [self._pair(how, client, sure(m, client), kept) for m, kept in nulls]
-                null = tuple(np.concatenate([p[n] for p in pairs]) for n in (0, 1))
-                known = self._known(client, own)
-                made.append(_Trial(client, seen, raw, (null[0], null[1]), known))
-        return found
-
-    def _pair(self, how: str, client: str, sure: Array, kept: Bools | None = None) -> Pair:
-        if how == "LiRA":
-            sure = likelihood(sure, self._shadows[client], self._inside[client])
-        return _split(sure, self._given.candidates[client].members, kept)
-
-    def _nulls(self, client: str) -> list[tuple[object, Bools]]:
-        """Return other sites' models and which records those did not train on; often none."""
-        own, found = self._given.candidates[client], list[tuple[object, Bools]]()
-        names = [name for name in self.alone if name != client]
-        for place in self._rng.permutation(len(names)):
-            theirs = self._given.candidates[names[place]]
-            kept = ~np.isin(own.marks, theirs.marks[theirs.members])
-            if _enough(own.members[kept]):
-                found.append((self.alone[names[place]], kept))
-        return found[:_OTHERS]
-
-    def _known(self, client: str, own: Candidates) -> tuple[Pair, ...]:
-        """Return what attackers without the model know, in both directions; a guess comes first."""
-        scores, without = [np.zeros(len(own.members))], self._without[client]
-        if without is not None:
-            scores.append(self._given.confidence(without, client))
-        scores += [sign * one for one in own.known for sign in (1.0, -1.0)]
-        return tuple(_split(one, own.members) for one in scores)
-
-
-def _split(scores: Array, members: Bools, kept: Bools | None = None) -> Pair:
-    there = np.ones(len(members), dtype=bool) if kept is None else kept
-    return scores[members & there], scores[~members & there]
+    read = {client: given.read[client] for client in chosen if client in given.read}
+    if means and read:
+        seen, bare = ({client: pair[n] for client, pair in read.items()} for n in (0, 1))
+        yield from _judged(_OF_MEAN, asked.trials(seen, bare), shadows, given.task, _MEAN)
 
 
 def _judged(
-    what: str, found: Mapping[str, Sequence[_Trial]], shadows: int, task: str
+    what: str,
+    found: Mapping[str, Sequence[Trial]],
+    shadows: int,
+    task: str,
+    payload: str = _MODEL,
 ) -> Iterator[Samples | NotApplicable]:
     """Yield the rows on one model."""
     for how, trials in found.items():
         by = f"{what}, by {how}" + (f" with {shadows} shadow models" if how == "LiRA" else "")
         if len(trials) < 2:
             why = "two clients whose records are not all each other's are needed, as controls"
-            yield NotApplicable(why, _MODEL, by, arises=True)
+            yield NotApplicable(why, payload, by, arises=True)
             continue
         outsiders = sum(t.seen[1].size for t in trials)
         common = {
-            "payload": _MODEL,
+            "payload": payload,
             "units": tuple(t.client for t in trials),
             "positives": sum(t.seen[0].size for t in trials),
             "negatives": outsiders,
@@ -276,7 +174,7 @@ def _judged(
 
 
 def _samples(
-    what: str, rule: Rule, trials: Sequence[_Trial], score: Any, common: Mapping[str, Any]
+    what: str, rule: Rule, trials: Sequence[Trial], score: Any, common: Mapping[str, Any]
 ) -> Samples:
     ways = zip(*(t.known for t in trials), strict=True)
     known = np.array([score(pairs) for pairs in ways])

@@ -38,6 +38,7 @@ COMPUTED = (
     Disclosure.NOISED,
     Disclosure.SIMILARITY,
     Disclosure.WEIGHTED_SUM,
+    Disclosure.NEIGHBOUR_SUM,
 )
 """Uploads that are captured, and computed again."""
 

@@ -17,6 +17,7 @@ from audits.attacks import Canaries, Material, Redrawn, Released, Replica
 from audits.evidence.steps import Case
 from protocols.errors import EvidenceError, LedgerError, OtherEvidence, OtherVersion, SecureFglError
 from secure_fgl.attack_inputs.again.canaries import canary_material, unopened_of
+from secure_fgl.attack_inputs.again.neighbours import neighbour_means
 from secure_fgl.attack_inputs.again.redraws import redrawn_of
 from secure_fgl.attack_inputs.again.released import released_models
 from secure_fgl.attack_inputs.model_layout import layers_of
@@ -77,7 +78,7 @@ def material(
             tagged = tuple(replay.tagged())
             compared = replay.compared()
             answers, rows = replay.answers(), replay.rows()
-            released = _released(run, replay)
+            released = replace(_released(run, replay), **neighbour_means(replay, replay.checked()))
             tested, canaries = _tested(replay), canaries_of(replay)
             redrawn = redrawn_of(replay) if profile == "default" and found else Redrawn()
     except OtherVersion as error:

@@ -122,7 +122,7 @@ class ReplayedRun:
 
     def exposures(self, *, first_only: bool) -> list[Exposure]:
         """Return every client's captured updates; what was computed again is what left."""
-        replies, checked = self.replies(), self._checked()
+        replies, checked = self.replies(), self.checked()
         exchanges, first = self.asks(checked), set[int]()
         for answers in checked.values():
             begun = min((a.round for a in answers), default=0)
@@ -140,7 +140,7 @@ class ReplayedRun:
     ) -> dict[int, list[tuple[str, Captured]]]:
         """Return number of each captured Ask -> its clients and what they captured."""
         found: dict[int, list[tuple[str, Captured]]] = {}
-        for client, answers in (self._checked() if checked is None else checked).items():
+        for client, answers in (self.checked() if checked is None else checked).items():
             for answer in answers:
                 found.setdefault(answer.number, []).append((client, answer))
         return found
@@ -149,13 +149,13 @@ class ReplayedRun:
         """Return every client's captured mixtures."""
         if not self.case.plan.all_of(Disclosure.MIXED, Step.UP):
             return []
-        return mixed_material(self, self._checked(), self.replies(), first_only=first_only)
+        return mixed_material(self, self.checked(), self.replies(), first_only=first_only)
 
     def items(self) -> list[ItemRows]:
         """Return every client's captured gradients of item rows."""
         if not item_rows(self.case.plan, self.case.policy):
             return []
-        return item_material(self, self._checked(), self.replies(), self.clear)
+        return item_material(self, self.checked(), self.replies(), self.clear)
 
     def tagged(self) -> list[Tagged]:
         """Return every captured matching of items, or of nodes, by tags."""
@@ -165,7 +165,7 @@ class ReplayedRun:
         def views(party: str, role: Role) -> dict[int, dict[str, bytes]]:
             return self._recorder(party, role, None).views()
 
-        return tag_material(self, self._checked(), views)
+        return tag_material(self, self.checked(), views)
 
     def answers(self) -> Answers | None:
         """Return the answers to clients' generators; None if no client helps another one."""
@@ -178,13 +178,13 @@ class ReplayedRun:
         if not compares(self.case):
             return None
         check_opened(self.sites, self.training)
-        return compared_material(self, self._checked(), self.replies())
+        return compared_material(self, self.checked(), self.replies())
 
     def rows(self) -> RowsTold | None:
         """Return what receivers are told of rows; None if the run tells none."""
         return told_rows(self)
 
-    def _checked(self) -> dict[str, list[Captured]]:
+    def checked(self) -> dict[str, list[Captured]]:
         """Return what every client captured, held against its ledger."""
         return {client: self.answers_of(client, site) for client, site in self.sites.items()}
 

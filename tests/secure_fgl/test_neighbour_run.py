@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,11 +10,13 @@ import numpy as np
 import pytest
 
 from algorithms.tasks.evaluation import evaluated
-from audits.attacks._shared.payloads import not_tested
+from audits.attacks import attack
 from audits.checks.cohorts.neighbours import neighbours
 from audits.evidence.steps import Case
 from protocols.errors import EvidenceError
 from protocols.messages import values
+from secure_fgl.attack_inputs.again import neighbours as neighbours_again
+from secure_fgl.attack_inputs.materials import material
 from secure_fgl.checking import small
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
@@ -90,11 +93,46 @@ def test_a_client_that_was_in_no_round_is_scored_as_nobody_and_ends_no_run() -> 
     assert not any(np.any(value) for value in values(said).values())
 
 
-def test_what_no_attack_asks_of_sums_over_neighbours_is_said(run: Run) -> None:
-    """Not what is said of rows of a whole cohort, as in a plan without a topology."""
-    case = Case(run.view())
-    why = {one.payload: one.why for one in not_tested(case.plan, case.policy, (), {})}
-    assert "the mean that a client reads of its neighbours' models" in why["P21"]
-    case.plan = case.plan.model_copy(update={"topology": None})
-    why = {one.payload: one.why for one in not_tested(case.plan, case.policy, (), {})}
-    assert "neighbours" not in why["P21"]
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Under pilot, so that all three rounds are captured; four neighbours of five others each."""
+    document = small.document("d_fed_gnn", "pilot", rounds=3)
+    document["algorithm"]["options"] = {"d_fed_gnn": {"topology": "regular", "degree": 4}}
+    document["data"] = {**small.BANKS, "partition": {"name": "iid_nodes", "clients": 6}}
+    return Federation.from_config(Config.parse(document)).run(tmp_path_factory.mktemp("p") / "run")
+
+
+def test_means_that_neighbours_read_are_asked_about_training_records(captured: Run) -> None:
+    """They are held against what readers went on from, so they are what was read."""
+    report = attack(material(captured), ["A12"])
+    rows = [row for row in report.rows if row.payload == "P21"]
+    assert rows and all(row.prior is not None and row.n_clients == 6 for row in rows)
+    assert rows[0].what == "the mean of its neighbours' models, by loss"
+    assert "P21" not in {one.payload for one in report.not_tested}
+
+
+def test_a_mean_that_is_not_what_was_read_is_refused(
+    captured: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = neighbours_again.rounded
+
+    def other(layout: Any, told: Any, kind: Any) -> Any:
+        found = made(layout, told, kind)
+        return kind(weights=found.weights + 1e-3)
+
+    monkeypatch.setattr(neighbours_again, "rounded", other)
+    with pytest.raises(EvidenceError, match="is not what it went on from"):
+        material(captured)
+
+
+def test_a_run_that_captured_nothing_says_why_no_mean_was_asked(run: Run) -> None:
+    """Not what is said of models, nor of rows of a whole cohort."""
+    found = replace(material(run), released=replace(released_of(run), read={}, unread="no round"))
+    report = attack(found, ["A12"])
+    assert {one.payload: one.why for one in report.not_tested}["P21"] == "A12: no round"
+
+
+def released_of(run: Run) -> Any:
+    found = material(run).released
+    assert found is not None
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +47,9 @@ class Released:
             decides all chance in it. One client trains alone.
         confidence: gives how sure a model is of the truth of each candidate of a client, (N,): the
             logit of the true class, or minus the distance to the true rating.
+        read: client -> the mean of neighbours' models, its own among them, that the neighbour read
+            in which it weighs most; and its own, as it gave it in that round. Needs captures.
+        unread: why there is no such mean; empty if there are some, or if nobody mixes models.
     """
 
     task: str
@@ -57,3 +60,5 @@ class Released:
     confidence: Callable[[object, str], Array]
     unshared: str = ""
     unkept: str = ""
+    read: Mapping[str, tuple[object, object]] = field(default_factory=dict)
+    unread: str = ""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from audits.attacks._shared.material import Exposure, Material
 from audits.attacks._shared.models import NotTested
-from audits.attacks._shared.samples import Findings, NotApplicable, Samples
+from audits.attacks._shared.samples import Attack, Findings, NotApplicable, Samples
 from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import Item, Plan
 from protocols.plan.steps import Part, Service, Step
@@ -23,6 +23,7 @@ __all__ = [
     "ROUNDS",
     "by_round",
     "item_rows",
+    "looked_at",
     "not_tested",
     "over_payloads",
     "payload_of",
@@ -68,13 +69,9 @@ _WHY = {
     "P17": "no attack looked at it; the inventory lists every field",
     "P18": "keys and rosters are made of nobody's data; the inventory lists every field",
     "P20": "refusals say one code of a closed list; audit scan searches what is handed on",
-    "P21": "no attack on sums over neighbours is written yet; A04 and A05 look at weighted rows",
+    "P21": "A04 and A05 look at weighted rows, A12 at means of neighbours' models",
 }
 _ROW = "P21"
-_NEIGHBOURS = (
-    "no attack asks the mean that a client reads of its neighbours' models about these neighbours' "
-    "records; A12 asks the model that it makes of it about its own"
-)
 _NONE_YET = "no attack is written for it yet"
 _SECRET = {
     **dict.fromkeys(("mask", "mask_neighbours"), "P03"),
@@ -280,6 +277,12 @@ def total(payload: str) -> bool:
     return not single(payload) and payload != _ROW
 
 
+def looked_at(one: Attack, plan: Plan) -> tuple[str, ...]:
+    """Return the ids that an attack looks at: means of neighbours are asked by A12 alone."""
+    mean = plan.topology is not None
+    return tuple(p for p in one.payloads if p != _ROW or mean is (one.id == "A12"))
+
+
 def not_tested(
     plan: Plan, policy: PrivacyPolicy, tried: Iterable[str], why: dict[str, str]
 ) -> tuple[NotTested, ...]:
@@ -292,9 +295,6 @@ def not_tested(
         why: id -> why an attack on it came to nothing.
     """
     missing = sorted(set(sent(plan, policy)) - set(tried))
-    if not plan.all_of(Disclosure.WEIGHTED_SUM, Step.UP):  # rows of neighbourhoods: of no change
-        why = {payload: reason for payload, reason in why.items() if payload != _ROW}
-    ours = _WHY if plan.topology is None else {**_WHY, _ROW: _NEIGHBOURS}
     return tuple(
-        NotTested(payload=p, why=why.get(p, ours.get(p, _NONE_YET))[:400]) for p in missing
+        NotTested(payload=p, why=why.get(p, _WHY.get(p, _NONE_YET))[:400]) for p in missing
     )

@@ -20,6 +20,10 @@ from audits.attacks._methods.statistics import auc
 from audits.attacks._models.shadows import halves, likelihood
 from audits.attacks.membership import ATTACK, TPR
 from audits.evidence.steps import Case
+from protocols.policy.policy import PrivacyPolicy
+from secure_fgl.checking import small
+from secure_fgl.config import Config
+from secure_fgl.federation import Federation
 from tests.audits.attacks.planted import judged
 
 pytestmark = pytest.mark.usefixtures("same_chance")
@@ -272,3 +276,43 @@ def test_shadow_models_take_out_how_hard_a_record_is(shadows: int) -> None:
     ceiling = auc((asked + 0.5 * hard)[members], (asked + 0.5 * hard)[~members])
     assert bare < 0.75 and ceiling - 0.08 < best <= ceiling + 0.02
     assert not likelihood(np.ones(400), np.ones((shadows, 400)), inside).any()
+
+
+@pytest.fixture(scope="module")
+def mixing() -> Any:
+    """A case with the plan of a run whose clients mix their neighbours' models."""
+    document = small.document("d_fed_gnn", "pilot")
+    plan = Federation.from_config(Config.parse(document)).prepare().plan
+    policy = PrivacyPolicy.preset("pilot")
+    return SimpleNamespace(plan=plan, policy=policy)
+
+
+def means(case: Any, world: World, lift: float) -> list[tuple[Any, Any]]:
+    """A mean that is one neighbour's own model: `lift` is what it learnt of its records."""
+    own = {n: Made({n: lift * one.members}, 9) for n, one in world.candidates.items()}
+    given = world.released(shared={}, read={name: (one, one) for name, one in own.items()})
+    found = judged(ATTACK, Material(case=case, released=given))
+    return [one for one in found if one[0].payload == "P21"]
+
+
+@pytest.mark.parametrize(("lift", "verdict"), [(8.0, "FAIL"), (0.0, "INCONCLUSIVE")])
+def test_a_mean_that_is_one_overfitted_model_fails_and_a_weak_one_never_passes(
+    mixing: Any, lift: float, verdict: str
+) -> None:
+    rows = means(mixing, World(10), lift)
+    assert {row.what.split(",")[0] for row, _ in rows} == {"the mean of its neighbours' models"}
+    assert len(rows) >= 2 and {one.verdict for _, one in rows} == {verdict}
+    for row, _ in rows:  # models that the client has no part in know nothing of it
+        assert abs(row.null.mean() - 0.5) < 0.05
+
+
+def test_the_model_that_was_given_is_raw_and_not_what_its_site_makes_alone(mixing: Any) -> None:
+    (loss, _), *_ = means(mixing, World(10, learnt=0.0), 8.0)
+    assert loss.raw.mean() > 0.95
+
+
+def test_without_a_mean_the_row_says_why(mixing: Any) -> None:
+    given = World().released(unread="two clients are needed")
+    found = ATTACK.run(Material(case=mixing, released=given), np.random.default_rng(0), "quick")
+    (row,) = [row for row in found.rows if row.payload == "P21"]
+    assert (row.reason, row.arises) == ("two clients are needed", True)  # type: ignore[union-attr]
