@@ -43,8 +43,8 @@ from tests.secure_fgl.test_audit_cli import waivers
 
 SEED, FOLDER, BUNDLE = 29, 3_700, 1_895
 DIGESTS = {
-    "folder": "f9214e45c5696286d4b5749a1c1017c873b759ed1cf8e93f2e00aa94e46abd30",
-    "bundle": "828afc117b4523ac7dfe0ba04adedc05fcdfd3a667e5b03282ab2ed3bb920526",
+    "folder": "7343aa42350a14adacbd9bcd9011c9005d365e3b5c617b3b385c0dd5a8e7368a",
+    "bundle": "d6c08897c6aab40433b963814bde79237792d0085045e0e5d9fa0c6ea69a63fb",
 }
 """SHA-256 of the two lists of changes."""
 
