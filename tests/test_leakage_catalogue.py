@@ -15,6 +15,7 @@ from benchmarks.leakage import BELOW, _lines, below, drawn
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
 HOLD_FOR_GOOD = ("P03", "P04", "P18", "P20")
+LEFT = {("fed_ego", "P15")}  # what its clients compare is not captured; the page says so
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +49,12 @@ def test_each_payload_of_a_captured_run_has_an_attack_or_a_reason_for_good(
         if line["table"] == "catalogue" and not line["label"].endswith("/ strict")
     ]
     left = {
-        (line["label"], one["payload"], one["why"])
+        (line["label"].split(" / ")[0], one["payload"])
         for line in captured
         for one in line.get("not_tested", ())
         if one["payload"] not in HOLD_FOR_GOOD
     }
-    assert left == set()
+    assert left == LEFT
     assert any(line.get("not_tested") for line in captured)
 
 
