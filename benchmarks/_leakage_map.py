@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 __all__ = ["heat_map"]
 
-_LEFT, _TOP, _WIDE, _TALL = 190, 64, 62, 22
+_LEFT, _TOP, _WIDE, _TALL = 216, 64, 62, 22
 _COLOURS = {
     "FAIL": "#b3261e",
     "ERROR": "#7a3db8",
