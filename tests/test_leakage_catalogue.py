@@ -15,7 +15,7 @@ from benchmarks.leakage import BELOW, _lines, below, drawn
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
 HOLD_FOR_GOOD = ("P03", "P04", "P18", "P20")
-LEFT = {("fed_ego", "P15")}  # what its clients compare is not captured; the page says so
+LEFT = {("fed_ego", "P15")}  # weights that a witness sees: all the same, as the page says
 
 
 @pytest.fixture(scope="module")
