@@ -35,9 +35,9 @@ def test_a02_spends_all_places_of_a_batch() -> None:
     """A client that guesses needs no canary: its quota is `places`, as the tag server counts."""
     guard = Match(cap=8, canaries=4)
     algorithm = SimpleNamespace(name="toy", options={})
-    case = SimpleNamespace(plan=SimpleNamespace(dims={"items": 40}))
-    replayed: Any = SimpleNamespace(case=case, config=SimpleNamespace(algorithm=algorithm))
-    made = tag_material._tagged(replayed, guard, 1, {}, {}, ())
+    replayed: Any = SimpleNamespace(config=SimpleNamespace(algorithm=algorithm))
+    kind: Any = SimpleNamespace(guard=guard, catalogue=40)
+    made = tag_material._tagged(replayed, kind, 1, {}, {}, (), {})
     assert made.quota == guard.places == 12
 
 
