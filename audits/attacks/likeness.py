@@ -50,9 +50,10 @@ from audits.attacks._methods.likeness import FEWEST, closer, matched, read, trip
 from audits.attacks._methods.statistics import best_known
 from audits.attacks._shared.compared import Compared
 from audits.attacks._shared.material import Array, Material
-from audits.attacks._shared.payloads import sent
 from audits.attacks._shared.rules import Rule
 from audits.attacks._shared.samples import Findings, NotApplicable, Samples
+from protocols.disclosures.names import Disclosure
+from protocols.plan.steps import Step
 
 __all__ = ["ATTACK", "CLOSER", "OWNERS", "READ", "Likeness"]
 
@@ -106,8 +107,8 @@ class Likeness:
         """Attack; see `audits.attacks.Attack`."""
         given = material.compared
         if given is None:
-            case = material.case
-            if not set(sent(case.plan, case.policy)) & {"P14", *self.payloads}:
+            # A witness may see weights all the same; they then say of nobody whom he is like.
+            if not material.case.plan.all_of(Disclosure.SIMILARITY, Step.UP):
                 return Findings((NotApplicable("no client is compared in this run"),))
             why = material.missing or "no captured vector could be computed again"
             return Findings((NotApplicable(why, arises=True),))

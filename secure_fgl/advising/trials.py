@@ -197,12 +197,18 @@ class Trials:
 
 
 def _removed(out: Path) -> None:
-    """Delete a trial's run and its keys; of one that did not come that far, its folder."""
+    """Delete a trial's run and its keys; of one that did not come that far, its folder.
+
+    Raises:
+        SecureFglError: a run that may have keys cannot be deleted; see `delete`.
+    """
     if not out.exists():
         return
     try:
         delete(out, unfinished=True)
     except SecureFglError:
+        if all((out / name).exists() for name in ("plan.json", "roster.json")):
+            raise  # without its folder nobody would find the keys any more
         shutil.rmtree(out)
 
 

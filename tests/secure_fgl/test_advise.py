@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from secure_fgl.advising.pages import markdown, plot, sentence
 from secure_fgl.advising.trials import Trial
 from secure_fgl.attack_inputs.verified_run import config_of, verified
 from secure_fgl.config import Config
+from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.store.finished_run import Run
 from tests.secure_fgl.cli_tools import CONFIG, invoke
@@ -138,6 +140,29 @@ def test_an_interrupted_trial_leaves_no_captures_and_no_keys(
     with pytest.raises(KeyboardInterrupt):
         list(tried.all([fewer], lambda line: None))
     assert kept() == []
+
+
+def test_a_trial_that_cannot_be_deleted_is_not_left_without_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its keys would stay, and nobody could tell any more whose they are."""
+
+    def refused(*given: Any, **named: Any) -> Any:
+        raise UsageError("It holds something that no run writes.")
+
+    monkeypatch.setattr(trying, "delete", refused)
+    for names, stays in (
+        ((), False),
+        (("plan.json",), False),
+        (("plan.json", "roster.json"), True),
+    ):
+        out = tmp_path / str(len(names))
+        out.mkdir()
+        for name in names:
+            (out / name).touch()
+        with pytest.raises(UsageError) if stays else contextlib.nullcontext():
+            trying._removed(out)
+        assert out.exists() == stays
 
 
 def test_the_usual_candidates_name_their_change_or_why_not(run: Path) -> None:

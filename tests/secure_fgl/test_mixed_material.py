@@ -101,6 +101,14 @@ def test_behind_a_relay_each_client_s_mixtures_are_found_in_the_pool(tmp_path: P
     check_means(found)
 
 
+def test_weights_that_rest_on_no_cosine_are_of_nobody_who_is_compared(found: Material) -> None:
+    """A witness sees FedEgo's weights, which are even; a plan with cosines is A13's to look at."""
+    report = attack(found, ["A13"])
+    assert [r.verdict for r in report.rows if r.id == "A13"] == ["NOT_APPLICABLE"]
+    why = {one.payload: one.why for one in report.not_tested}
+    assert why["P15"] == "A13: no client is compared in this run"
+
+
 def check_means(found: Material) -> None:
     for one in found.mixed:
         table, features = one.tables["computed"], one.seen["features"]
