@@ -58,6 +58,38 @@ def test_each_payload_of_a_captured_run_has_an_attack_or_a_reason_for_good(
     assert any(line.get("not_tested") for line in captured)
 
 
+def test_what_the_page_says_stands_out_does(lines: list[dict[str, Any]]) -> None:
+    """Its sentences, each against the rows."""
+    found: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for line in (line for line in lines if line["table"] == "catalogue"):
+        algorithm, policy = line["label"].split(" / ")
+        for row in line.get("rows", ()):
+            found.setdefault((algorithm, policy, row["id"]), []).append(row)
+
+    def failing(policy: str, attack: str) -> set[str]:
+        there = (
+            (a, r) for (a, p, i), rows in found.items() for r in rows if (p, i) == (policy, attack)
+        )
+        return {algorithm for algorithm, row in there if row["verdict"] == "FAIL"}
+
+    for policy in ("pilot", "strict", REHEARSED):
+        assert failing(policy, "A09") == failing(policy, "A16") == set()
+    totals = {"apfl", "fed_gate", "apfl_gate", "graph_fl", "fed_gcn"}
+    assert failing("pilot", "A05") == totals | {"fed_pub", "fed_ego"}
+    assert failing("pilot", "A13") >= {"fed_pub"} and "fed_gcn" in failing("pilot", "A15")
+    assert "fed_avg" not in failing("pilot", "A04") | failing("calibrated", "A05")
+    own = [row for (a, _, i), rows in found.items() if (a, i) == ("fed_ego", "A05") for row in rows]
+    nulls = [float(row["null"]["value"]) for row in own if "null" in row]
+    assert 0.73 < min(nulls) < max(nulls) < 0.79  # of a guess 0.5: the page warns of it
+    assert sum(row["verdict"] == "INVALID" for row in own) == 2
+    rows = [
+        float(r["protected"]["value"]) for r in own if r.get("payload") == "P21" and "null" in r
+    ]
+    assert 0.82 < min(rows) < max(rows) < 0.91
+    per = [line for line in lines if line.get("label") == "fed_per_gnn / pilot"]
+    assert per and all("128 uploads" in line["refused"] for line in per)
+
+
 def test_of_seeds_and_questions_the_gravest_is_shown() -> None:
     def row(verdict: str, gap: str) -> dict[str, Any]:
         value = {"value": gap, "low": gap, "high": gap}
