@@ -125,7 +125,7 @@ PLAN = Format(
 LEDGER = Format("ledger", 9, _AUDIT)
 BUNDLE = Format("bundle", 3, "check it with the program that made it, or ask for a new bundle")
 STATE = Format(
-    "kept state", 12, "resume with the program that the run began with, or start it again", b"SFGS"
+    "kept state", 13, "resume with the program that the run began with, or start it again", b"SFGS"
 )
 CAPTURE = Format("capture", 4, _AUDIT, mark=b"SFGC")
 CLIENT_MODEL = Format(

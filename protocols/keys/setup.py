@@ -1,12 +1,13 @@
 """The aggregator's side of an epoch's keys: who was called, who answered, whose rows are here.
 
 It relays boxes that it cannot open, and keeps rows that it can open only when enough holders give
-their shares of a client's seed.
+their shares of a client's seed. It keeps the envelope with the epoch's public keys, to hand it out
+again to whoever may have missed it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from protocols.disclosures.sum.masked.unmasking import row_of
@@ -63,6 +64,9 @@ class Setup:
         self.slots = slots(context.plan.items, context.plan.rounds, context.policy, epoch)
         self.width = width_of(context)
         self.phase = KeyPhase.KEY
+        self.offer = b""  # the envelope with the epoch's public keys, as it came
+        self._having: set[str] = set()
+        self._lacking: set[str] = set()
         self._boxes: dict[str, bytes] = {}
         self._rows: dict[str, bytes] = {}
 
@@ -87,6 +91,19 @@ class Setup:
     def there(self, group: Group) -> tuple[str, ...]:
         """Return whose boxes are here of a group, sorted."""
         return tuple(name for name in self.boxed if name in as_set(group.called))
+
+    def taken_by(self, names: Iterable[str]) -> None:
+        """Note who answered under this epoch's public keys, and so has them."""
+        self._having.update(names)
+        self._lacking.difference_update(names)
+
+    def missed_by(self, names: Iterable[str]) -> None:
+        """Note who was asked under them in vain: the keys may never have come there."""
+        self._lacking |= {*names} - self._having
+
+    def lacks(self, name: str) -> bool:
+        """Tell whether a party may be without this epoch's public keys."""
+        return bool(self.offer) and name in self._lacking
 
     @property
     def handed(self) -> tuple[str, ...]:

@@ -109,12 +109,12 @@ class Network:
         return self.deliver(site, copy)
 
 
-def played(parties: Parties, network: Network) -> None:
+def played(parties: Parties, network: Network, deadline: float = 240.0) -> None:
     """Play a run: the aggregator's process, its relay (`Conductor`), and every site's (`Seat`)."""
     kit = parties.kit(SERVER_SITE)
     ours, theirs = socket.socketpair()
     place = channel.of_run(kit.party / channel.SOCKET, kit.charter.run)
-    conductor = Conductor(kit.charter.run, 240.0)
+    conductor = Conductor(kit.charter.run, deadline)
     context: Any = SimpleNamespace(get_engine=lambda: network)
     abort = Signal()
     relay = threading.Thread(target=conductor.control_flow, args=(abort, context))

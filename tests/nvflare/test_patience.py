@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
 from protocols.plan.steps import Service
 from protocols.sessions.engine import Delivery
+from protocols.wire.envelope import Envelope
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.transports.nvflare.party_process import open_process
 from secure_fgl.transports.nvflare.site import patience
@@ -145,7 +147,9 @@ def test_who_was_never_heard_of_is_waited_for_once(clock: Clock) -> None:
     assert DEADLINE - 1 <= clock.now - start <= DEADLINE
 
 
-def test_other_roles_and_keys_are_waited_for(parties: Parties, clock: Clock) -> None:
+def test_other_roles_and_keys_are_waited_for(
+    parties: Parties, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Real envelopes of the first keys: to the authority, then to all clients."""
     process = open_process(parties.kit(SERVER_SITE))
     try:
@@ -166,6 +170,14 @@ def test_other_roles_and_keys_are_waited_for(parties: Parties, clock: Clock) -> 
     told.says = lambda site, now: Code.DONE if now >= 50 else Code.AWAY
     client = Delivery("client-1", call.data)  # of an epoch's keys
     assert len(carried.exchange([client])) == 1 and clock.now >= 50
+    # Public keys that are handed out again go before an Ask: nobody waits on their account.
+    ask = SimpleNamespace(item=next(i for i, m in carried._items.items() if m.part is Service.ASK))
+    headers = {call.data: Envelope.decode(call.data).header, b"an Ask": ask}
+    monkeypatch.setattr(
+        patience.Envelope, "decode", lambda data: SimpleNamespace(header=headers[data])
+    )
+    assert carried._agrees([client])
+    assert not carried._agrees([client, Delivery("client-1", b"an Ask")])
     carried._items = {}  # the control: of anything else it is not
     told.says = lambda site, now: Code.AWAY if site == sites["client-1"] else Code.DONE
     others = [Delivery(name, b"x") for name in ("client-2", "client-3", "client-4", "client-5")]

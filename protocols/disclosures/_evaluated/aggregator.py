@@ -30,6 +30,7 @@ from protocols.sessions.part import (
     Stages,
     Takes,
 )
+from protocols.sessions.services.epoch_keys import EpochKeys
 from protocols.wire.control import Cosines, Examine, Reveal, RowBoxes, SignedCut, Witnessed
 from protocols.wire.inbox import Incoming
 from protocols.wire.roles import Role
@@ -39,12 +40,18 @@ _WITNESSING, _REVEALING = "witnessing", "revealing"
 
 
 class Results(SessionPart):
-    """Has one result at a time witnessed, and then opened."""
+    """Has one result at a time witnessed, and then opened.
+
+    Args:
+        engine: the session.
+        keys: the epoch's, which go again to a witness that may be without them.
+    """
 
     stages: ClassVar[Stages] = {IDLE: {_WITNESSING, _REVEALING}, _WITNESSING: {_REVEALING}}
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, keys: EpochKeys) -> None:
         super().__init__(engine)
+        self._keys = keys
         self._evaluation: Evaluation | None = None
 
     @property
@@ -104,8 +111,11 @@ class Results(SessionPart):
             signatures=np.frombuffer(padded, dtype=np.uint8).reshape(-1, SIGNATURE_BYTES),
             uploads=bodies.ljust(item.dims["uploads"], b"\0"),
         )
-        witnesses = self._witnesses(disclosure)
-        return [self._engine.send(item, [request, *secrets], one, where) for one in witnesses]
+        found: list[Delivery] = []
+        for one in self._witnesses(disclosure):
+            found += self._keys.again(one)
+            found.append(self._engine.send(item, [request, *secrets], one, where))
+        return found
 
     def _witnesses(self, disclosure: Disclosure) -> list[str]:
         return witnesses_of(
@@ -149,7 +159,9 @@ class Results(SessionPart):
         """Ask the key authority to open what the witnesses signed."""
         evaluation, context = self._evaluated, self._context
         witnesses = self._witnesses(evaluation.disclosure)
+        self._keys.taken_by(evaluation.signatures)
         if late := [name for name in witnesses if name not in evaluation.signatures]:
+            self._keys.missed_by(late)
             raise RoundLost(
                 f"{late[0]} did not witness a result, so nothing is opened. The round is skipped.",
                 why="it is not reachable, or ended its session",

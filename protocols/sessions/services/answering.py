@@ -21,11 +21,14 @@ class Answering(SessionPart):
             replay.
         again: these very bytes were recorded by `before_opening`, and killed before they were
             answered.
+        stands: how the envelope began that is answered with nothing for as long as it stands,
+            whatever came in between: that of the epoch's public keys. Whoever hands them out does
+            not know who has them.
     """
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        self.repeats, self.again = True, False
+        self.repeats, self.again, self.stands = True, False, b""
         # How the last envelope began, and its answer: None while what it asks for is being opened.
         self.repeat: tuple[bytes, list[Delivery] | None] = (b"", [])
 
@@ -47,6 +50,8 @@ class Answering(SessionPart):
         if self.again and self.repeat[1] is not None:  # None: killed between record and answer
             return self.repeat[1]
         engine.alive()
+        if is_again(data, self.stands):
+            return []
         incoming = engine.open(data, again=self.again)
         try:
             replies: list[Delivery] = engine.handler(incoming)(incoming)
@@ -81,4 +86,4 @@ class Answering(SessionPart):
     def forget(self, scope: Scope) -> None:
         """Say nothing again once the session is over."""
         if scope is Scope.RUN:
-            self.repeat = (b"", [])
+            self.repeat, self.stands = (b"", []), b""

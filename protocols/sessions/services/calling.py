@@ -15,6 +15,7 @@ from protocols.sessions.collection import Collection
 from protocols.sessions.part import IDLE, Delivery, Engine, SessionPart, Stages, Takes
 from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked
+from protocols.sessions.services.epoch_keys import EpochKeys
 from protocols.sessions.services.heads import Heads
 from protocols.wire.codec import encode
 from protocols.wire.control import Boxes, Call
@@ -32,14 +33,15 @@ class Calling(SessionPart):
         engine: the session.
         asked: the Ask under way.
         heads: whose root and places go out with every Ask.
+        keys: the epoch's, which go before it to whoever may be without them.
     """
 
     phase: ClassVar[int | None] = Phase.ANSWERS
     stages: ClassVar[Stages] = {IDLE: {_WAITING}}
 
-    def __init__(self, engine: Engine, asked: Asked, heads: Heads) -> None:
+    def __init__(self, engine: Engine, asked: Asked, heads: Heads, keys: EpochKeys) -> None:
         super().__init__(engine)
-        self._asked, self._heads = asked, heads
+        self._asked, self._heads, self._keys = asked, heads, keys
 
     def wanted(self) -> bool:
         """Tell that every Ask goes out."""
@@ -75,7 +77,7 @@ class Calling(SessionPart):
             said = [call, places[member], *held.beside, *own]
             return self._engine.send(item, said, member, where, shared)
 
-        return map(asked, members)
+        return (one for member in members for one in (*self._keys.again(member), asked(member)))
 
     def _alike(self, given: Given) -> Given:
         """Return what all members get of a token that hands all of them the same."""

@@ -12,6 +12,7 @@ from typing import ClassVar
 from crypto.errors import CryptoError
 from protocols.disclosures._evaluated.ciphers import key_kinds, keyed, raw_key
 from protocols.errors import BadEnvelope, LocalProtocolError, RemoteProtocolError, WrongStage
+from protocols.forms import Exchange
 from protocols.keys.setup import KeyPhase, Setup
 from protocols.keys.slots import epoch_of
 from protocols.messages import Message
@@ -45,7 +46,6 @@ class EpochKeys(SessionPart):
     ) -> None:
         super().__init__(engine)
         self._exchanges, self._drawn, self._drawing = exchanges, drawn, drawing
-        self._key_envelope: bytes | None = None
         self._setup: Setup | None = None
 
     def begin(self) -> None:
@@ -56,7 +56,7 @@ class EpochKeys(SessionPart):
     def forget(self, scope: Scope) -> None:
         """Drop locked rows, boxes and the key's envelope once the session is over (O9)."""
         if scope is Scope.RUN:
-            self._setup = self._key_envelope = None
+            self._setup = None
 
     @property
     def _enciphered(self) -> bool:
@@ -111,8 +111,8 @@ class EpochKeys(SessionPart):
 
     def _set_up(self, setup: Setup) -> Iterable[Delivery]:
         if setup.phase is KeyPhase.KEY and self._enciphered:
-            data, self._key_envelope = self._key_envelope, None
-            if data is None:
+            data = setup.offer
+            if not data:
                 raise RemoteProtocolError(
                     "The key authority sent no key.", fix="start the run again when it is there"
                 )
@@ -183,6 +183,30 @@ class EpochKeys(SessionPart):
         there = as_set(self.agreed.ready)
         return [member for member in cohort if member in there]
 
+    def again(self, name: str) -> list[Delivery]:
+        """Return the epoch's public keys for a party that may be without them, else nothing.
+
+        They are the very bytes that were handed out, and go before what rests on them: who has them
+        says nothing to them, as it did the first time.
+        """
+        setup = self._setup
+        return [Delivery(name, setup.offer)] if setup is not None and setup.lacks(name) else []
+
+    def under(self, exchange: Exchange) -> bool:
+        """Tell whether what an Ask brings back is under the epoch's public keys."""
+        secret = keyed(self._context.plan.items, self._context.policy)
+        return any(kind.disclosure in secret for kind in exchange.back)
+
+    def taken_by(self, names: Iterable[str]) -> None:
+        """Note who answered something that rests on the epoch's public keys."""
+        if self._setup is not None:
+            self._setup.taken_by(names)
+
+    def missed_by(self, names: Iterable[str]) -> None:
+        """Note who was asked in vain, and is handed the keys again with what it is asked next."""
+        if self._setup is not None:
+            self._setup.missed_by(names)
+
     @property
     def agreed(self) -> Setup:
         """What was agreed on for this epoch, or is being agreed on."""
@@ -210,14 +234,14 @@ class EpochKeys(SessionPart):
     def _take_key(self, incoming: Incoming) -> None:
         secret = keyed(self._context.plan.items, self._context.policy)
         messages = self._engine.read(incoming, key_kinds(secret))
-        self._keyed(incoming, Event.KEY)
+        setup = self._keyed(incoming, Event.KEY)
         try:
             for disclosure, message in zip(secret, messages, strict=True):
                 self._context.take_key(disclosure, raw_key(disclosure, message))
         except CryptoError as error:  # SecretKeyRefused among them: fail closed, for good
             self._engine.die(error)
             raise BadEnvelope(f"The offered public key is not usable: {error}") from error
-        self._key_envelope = incoming.envelope.encode()  # handed on as it came
+        setup.offer = incoming.envelope.encode()  # handed on as it came
 
     takes: ClassVar[Takes] = {
         (Service.KEYS, Step.OFFER): _take_key,

@@ -10,8 +10,10 @@ from protocols.errors import BadEnvelope, Replay, WrongStage
 from protocols.keys.slots import epoch_of
 from protocols.plan.steps import Service, Step
 from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
+from protocols.sessions.services.answering import Answering
 from protocols.sessions.services.progress import Progress
 from protocols.sessions.table import Event
+from protocols.wire.envelope import beginning
 from protocols.wire.inbox import Incoming
 
 
@@ -21,13 +23,14 @@ class PublicKeys(SessionPart):
     Args:
         engine: the session.
         progress: how far this party is.
+        answering: says the same to the very same keys, however often they come.
     """
 
     called: ClassVar[str] = "keys"
 
-    def __init__(self, engine: Engine, progress: Progress) -> None:
+    def __init__(self, engine: Engine, progress: Progress, answering: Answering) -> None:
         super().__init__(engine)
-        self._progress, self.epoch = progress, -1
+        self._progress, self._answering, self.epoch = progress, answering, -1
 
     def _take_key(self, incoming: Incoming) -> list[Delivery]:
         """Check the epoch's public keys, keep them and write down which they are.
@@ -49,6 +52,7 @@ class PublicKeys(SessionPart):
             except CryptoError as error:
                 raise BadEnvelope("The offered public key is not usable.") from error
             self._engine.record("key", {"event": "received", "key": key.key_id})
+        self._answering.stands = beginning(incoming.envelope)
         return []
 
     def check_time(self, round: int) -> None:

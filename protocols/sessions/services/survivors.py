@@ -88,7 +88,11 @@ class Survivors(SessionPart):
         """Fix whose answers count, for all that is opened of the round from then on."""
         asked = self._asked.answers
         round = asked.where.round
-        self.vanish(asked.fix_survivors())
+        gone = asked.fix_survivors()
+        self.vanish(gone)
+        self._keys.missed_by(gone)
+        if self._keys.under(asked.exchange):
+            self._keys.taken_by(asked.survivors)
         if asked.fixed:
             self.check_fixed(round)
         self.check_left(asked.survivors)

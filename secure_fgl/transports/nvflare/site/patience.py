@@ -141,10 +141,14 @@ class SiteTransport:
         self._ask(END, deliveries, min(self._deadline(), _END_SECONDS), needed=True)
 
     def _agrees(self, deliveries: Sequence[Delivery]) -> bool:
-        """Tell whether keys of an epoch are agreed on; all envelopes of an exchange are alike."""
+        """Tell whether keys of an epoch are agreed on.
+
+        All envelopes of an exchange are alike, but for public keys that are handed out again: these
+        go before what rests on them.
+        """
         if not self._items or not deliveries:
             return False
-        item = self._items.get(Envelope.decode(deliveries[0].data).header.item)
+        item = self._items.get(Envelope.decode(deliveries[-1].data).header.item)
         return item is not None and item.part in _AGREED
 
     def _ask(
