@@ -28,6 +28,7 @@ from secure_fgl.transports.nvflare import joining, kits, party
 from secure_fgl.transports.nvflare.checks import listed
 from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
 from secure_fgl.transports.nvflare.checks.lines import Line, Status
+from secure_fgl.transports.nvflare.engine.memory import COMMUNICATION_FILE
 from secure_fgl.transports.nvflare.keys.identity_file import new_identity
 from secure_fgl.transports.nvflare.rules import versions
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
@@ -37,7 +38,7 @@ from tests.secure_fgl.cli_tools import invoke
 
 NORTH = "hospital-north"
 SENTINEL = "Zz-patient-4711"
-KIT = ("kit", "in force", "certificate", "server's name", "server")
+KIT = ("kit", "in force", "sending", "certificate", "server's name", "server")
 
 
 @dataclass
@@ -299,6 +300,26 @@ def test_a_kit_that_is_wider_or_another_s_is_found(stage: Stage, made: Stage) ->
     assert failing(found)[0] == "certificate" and "key of another" in found["certificate"].said
 
 
+def test_a_kit_that_does_not_say_how_nvflare_sends_is_found(stage: Stage) -> None:
+    """It was narrowed before kits said so, or its operator wrote something that is no setting."""
+    file = stage.kit / "local" / COMMUNICATION_FILE
+    assert stage.lines(kit=True)["sending"].status is Status.OK  # the control
+    settings = json.loads(file.read_text())
+    for written, word in (
+        (None, "streaming_chunk_size"),
+        (json.dumps({**settings, "streaming_retry_wait": None}), "retry_wait"),
+        (json.dumps({k: v for k, v in settings.items() if "retry" not in k}), "retry_wait"),
+        (json.dumps({**settings, "streaming_window_size": "much"}), "streaming_window_size"),
+        ("[]", "not as NVFlare writes it"),
+    ):
+        file.unlink() if written is None else file.write_text(written)
+        found = stage.lines(kit=True)["sending"]
+        assert found.status is Status.FAIL and word in found.said
+        file.write_text(json.dumps(settings))
+    file.write_text(json.dumps({**settings, "streaming_window_size": 1 << 26}))
+    assert "67,108,864" in stage.lines(kit=True)["sending"].said  # an operator's own stays
+
+
 def test_what_the_engine_reads_besides_is_found(stage: Stage) -> None:
     """These files add components and settings to those of local/resources.json."""
     assert KitFiles.open(stage.kit).lacking() == []  # the control
@@ -387,7 +408,7 @@ def test_a_site_behind_a_relay_is_checked_as_far_as_the_relay(
     document["relay_config"]["address"] = f"no-such-name.invalid:{port}"
     file.write_text(json.dumps(document))
     found = stage.lines(kit=True)
-    assert failing(found) == [*listed.ONLINE] and f"relay {RELAY}'s name" in found[KIT[3]].said
+    assert failing(found) == [*listed.ONLINE] and f"relay {RELAY}'s name" in found[KIT[4]].said
 
 
 def test_a_relay_that_a_site_reaches_in_clear_or_beside_its_file_is_found(

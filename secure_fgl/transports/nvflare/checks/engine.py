@@ -22,8 +22,9 @@ from secure_fgl.store.files import content
 from secure_fgl.transports.nvflare.checks.hardening import check_belongs
 from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
 from secure_fgl.transports.nvflare.checks.lines import NotChecked, Subject
+from secure_fgl.transports.nvflare.engine.memory import COMMUNICATION
 
-__all__ = ["certificate", "in_force", "kit", "server_answers", "server_name"]
+__all__ = ["certificate", "in_force", "kit", "sending", "server_answers", "server_name"]
 
 _SECONDS = 10.0
 _SOON = timedelta(days=30)
@@ -61,6 +62,20 @@ def in_force(subject: Subject) -> str:
             else "secure-fgl site harden PARTY --kit KIT",
         )
     return "our two classes alone, no code in jobs, no files from afar, no streams of logs"
+
+
+def sending(subject: Subject) -> str:
+    """The kit says how NVFlare sends, so that its processes do not grow with each message."""
+    found = subject.kit.sending()
+    if missing := [name for name in COMMUNICATION if type(found.get(name)) not in (int, float)]:
+        raise UsageError(
+            f"The kit does not say by a number how NVFlare sends: {', '.join(missing)}.",
+            why="it was narrowed by an earlier version; NVFlare's own settings keep a megabyte for "
+            "each message, and a thread a minute for each answer",
+            fix="secure-fgl site harden PARTY --kit KIT, then start NVFlare anew",
+        )
+    piece, window = (found[f"streaming_{name}"] for name in ("chunk_size", "window_size"))
+    return f"pieces of {piece:,} bytes, {window:,} bytes under way at most"
 
 
 def certificate(subject: Subject) -> str:

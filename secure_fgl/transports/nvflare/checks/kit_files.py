@@ -14,6 +14,7 @@ from cryptography.x509.oid import NameOID
 
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import content
+from secure_fgl.transports.nvflare.engine.memory import COMMUNICATION_FILE
 from secure_fgl.transports.nvflare.kits import CLASSES, NO_STREAMS, RIGHTS
 
 __all__ = ["KitFiles"]
@@ -189,6 +190,15 @@ class KitFiles:
             for right, who in sorted(rights.items()):
                 if RIGHTS.get(right, "none") == "none" and who not in _DENIED:
                     yield f"the role {role} has the right {right}"
+
+    def sending(self) -> dict[str, Any]:
+        """Return how this kit says that NVFlare sends; of each that is missing, its default holds.
+
+        Raises:
+            UsageError: the file cannot be read.
+        """
+        name = f"local/{COMMUNICATION_FILE}"
+        return self._document(name) if (self.folder / name).exists() else {}
 
     def rights(self) -> dict[str, list[str]]:
         """Return what each role may do here; raises UsageError."""

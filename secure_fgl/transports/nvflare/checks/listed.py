@@ -26,6 +26,7 @@ OFFLINE: dict[str, Check] = {
     "process": holdings.at_rest,
     "kit": engine.kit,
     "in force": engine.in_force,
+    "sending": engine.sending,
     "certificate": engine.certificate,
 }
 ONLINE: dict[str, Check] = {
