@@ -116,6 +116,20 @@ def test_below_the_smallest_cohort_all_are_waited_for(code: Code, clock: Clock) 
     assert {site for site, now in told.asked if now > 0} == {*away}  # who answered is left alone
 
 
+@pytest.mark.parametrize("code", [Code.AWAY, Code.SILENT])
+def test_one_that_is_asked_alone_is_waited_for_once_at_most(code: Code, clock: Clock) -> None:
+    """A client that was away is handed what it missed before each Ask, see `SharedTotals`."""
+    told = Told(clock, lambda site, now: code if site == "site-2" else Code.DONE)
+    carried = known(told)
+    for _ in range(5):
+        assert carried.exchange([Delivery("site-2", b"a total that it missed")]) == []
+    assert clock.now == (0.0 if code is Code.AWAY else DEADLINE)
+    carried.exchange([Delivery("site-1", b"another's")])
+    assert clock.now <= DEADLINE
+    two = [Delivery(name, b"x") for name in ("site-1", "site-2")]
+    assert len(carried.exchange(two)) == 1 and clock.now <= DEADLINE
+
+
 def test_who_left_is_not_waited_for_even_below_the_smallest_cohort(clock: Clock) -> None:
     told = Told(clock, lambda s, now: Code.LEFT if s in ("site-2", "site-3") else Code.DONE)
     assert len(ask(known(told))) == 3

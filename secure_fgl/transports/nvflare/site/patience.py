@@ -5,7 +5,8 @@ unless nothing could go on without it:
 
 - a party that is no client: an authority, a witness, a relay, a matcher, a tag server;
 - anybody, where an epoch's keys are agreed on: who misses that is out of the whole epoch;
-- clients, as long as fewer than the policy's smallest cohort answered (O10);
+- clients, as long as fewer than the policy's smallest cohort answered (O10), where that many were
+  asked: totals that a client missed go to it alone, and nothing hangs on them;
 - who was not heard of in this run yet: it is just starting.
 
 These are asked again, with the very bytes, until the deadline; the very bytes get the very answer
@@ -166,7 +167,7 @@ class SiteTransport:
             for site in {*heard} & {*found}:
                 self.heard(self._parties[site])
             asked = self._clients & {*bundles}
-            short = len(asked & {*found}) < min(self._least, len(asked))
+            short = len(asked & {*found}) < self._least <= len(asked)
             again = [s for s in open_ if self._is_awaited(s, heard.get(s), needed or short)]
             if not again or deadline - time.monotonic() <= _PAUSE_SECONDS:
                 self._known.update(again)
