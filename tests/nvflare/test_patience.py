@@ -130,6 +130,20 @@ def test_one_that_is_asked_alone_is_waited_for_once_at_most(code: Code, clock: C
     assert len(carried.exchange(two)) == 1 and clock.now <= DEADLINE
 
 
+def test_who_is_asked_alone_is_waited_for_where_too_few_are_left_without_it(clock: Clock) -> None:
+    """Two of five are just starting, or one is while another is gone: four are needed."""
+    told = Told(clock, lambda site, now: Code.AWAY if now < 20 else Code.DONE)
+    carried = known(told)
+    two = [Delivery(name, b"a total that it missed") for name in ("site-2", "site-3")]
+    assert len(carried.exchange(two)) >= 1 and 20 <= clock.now < 21
+    told.says = lambda site, now: Code.SILENT if site == "site-2" else Code.DONE
+    assert len(ask(carried)) == 4  # the deadline was waited for it once
+    began = clock.now
+    told.says = lambda site, now: Code.AWAY if now < began + 30 else Code.DONE
+    assert len(carried.exchange([Delivery("site-3", b"x")])) == 1
+    assert began + 30 <= clock.now < began + 31
+
+
 def test_who_left_is_not_waited_for_even_below_the_smallest_cohort(clock: Clock) -> None:
     told = Told(clock, lambda s, now: Code.LEFT if s in ("site-2", "site-3") else Code.DONE)
     assert len(ask(known(told))) == 3
@@ -187,9 +201,7 @@ def test_other_roles_and_keys_are_waited_for(
     # Public keys that are handed out again go before an Ask: nobody waits on their account.
     ask = SimpleNamespace(item=next(i for i, m in carried._items.items() if m.part is Service.ASK))
     headers = {call.data: Envelope.decode(call.data).header, b"an Ask": ask}
-    monkeypatch.setattr(
-        patience.Envelope, "decode", lambda data: SimpleNamespace(header=headers[data])
-    )
+    monkeypatch.setattr(Envelope, "decode", lambda data: SimpleNamespace(header=headers[data]))
     assert carried._agrees([client])
     assert not carried._agrees([client, Delivery("client-1", b"an Ask")])
     carried._items = {}  # the control: of anything else it is not

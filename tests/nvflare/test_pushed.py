@@ -19,11 +19,13 @@ from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
+from nvflare.fuel.f3.cellnet.defs import ReturnCode as CellReturnCode
 from nvflare.fuel.utils import fobs
 
 from secure_fgl.transports.nvflare import executor, wire
 from secure_fgl.transports.nvflare.executor import Seat
 from secure_fgl.transports.nvflare.pushed import carrier
+from secure_fgl.transports.nvflare.pushed.awaited import JobAborted
 from secure_fgl.transports.nvflare.pushed.carrier import PushCarrier
 from secure_fgl.transports.nvflare.site.codes import Code, Heard
 from tests.nvflare.processes import until
@@ -162,6 +164,22 @@ def test_a_site_of_which_nothing_comes_is_given_up_before_the_deadline(
     start = time.monotonic()
     assert heard(Network(lambda number, deliver: None), b"1", 30.0) is None
     assert time.monotonic() - start < 10
+
+
+def test_a_job_that_ends_is_no_word_of_the_party() -> None:
+    """NVFlare answers so from its order to end a job until the relay is gone; the round stands."""
+    abort, said = Signal(), [ReturnCode.TASK_ABORTED, CellReturnCode.ABORT_RUN]
+
+    def does(number: int, deliver: Callable[[], Shareable]) -> Shareable:
+        if number == 3:
+            abort.trigger("the job is aborted here, too")
+        return make_reply(said[number % 2])
+
+    pushing = PushCarrier(Network(does), abort=abort)
+    with pytest.raises(JobAborted):
+        pushing.carry(TASK, {"site": [b"1"]}, 30.0, ())
+    failed = Network(lambda number, deliver: make_reply(ReturnCode.EXECUTION_EXCEPTION))
+    assert heard(failed) == Heard(Code.FAILED)  # the control: what a site says of itself
 
 
 def test_a_request_that_waits_is_never_seen_once_a_newer_one_is_there(

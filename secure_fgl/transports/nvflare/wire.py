@@ -12,6 +12,7 @@ from typing import Any
 
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
+from nvflare.fuel.f3.cellnet.defs import ReturnCode as CellReturnCode
 
 from protocols.errors import BadEnvelope
 from secure_fgl.transports.nvflare.site.codes import BUDGET, END, TASK, Code, Heard
@@ -47,8 +48,11 @@ _NOT_HEARD = {
     ReturnCode.COMMUNICATION_ERROR,
     ReturnCode.ERROR,
     ReturnCode.TOPIC_UNKNOWN,
+    ReturnCode.TASK_ABORTED,
+    CellReturnCode.ABORT_RUN,
 }
-"""What the engine says where a request did not reach a site's relay, or its reply got lost."""
+"""What the engine says where a request did not reach a site's relay, its reply got lost, or the job
+ends there: that is no word of the party, which is asked again in the next job."""
 _LONGEST = 7 * 86400.0  # seconds
 _NAME = 64  # characters
 _MOST = 64  # envelopes in one task; a protocol's step sends one or two to a party

@@ -5,8 +5,8 @@ unless nothing could go on without it:
 
 - a party that is no client: an authority, a witness, a relay, a matcher, a tag server;
 - anybody, where an epoch's keys are agreed on: who misses that is out of the whole epoch;
-- clients, as long as fewer than the policy's smallest cohort answered (O10), where that many were
-  asked: totals that a client missed go to it alone, and nothing hangs on them;
+- clients, as long as fewer than the policy's smallest cohort answered (O10); totals that a client
+  missed go to it alone, and it is waited for where the others are fewer than that;
 - who was not heard of in this run yet: it is just starting.
 
 These are asked again, with the very bytes, until the deadline; the very bytes get the very answer
@@ -18,7 +18,7 @@ in order is waited for by nobody, but for a party that is no client.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from typing import Protocol
 
 from protocols.plan.plan import Plan
@@ -166,8 +166,7 @@ class SiteTransport:
             found |= {site: [*h.envelopes] for site, h in heard.items() if h.code is Code.DONE}
             for site in {*heard} & {*found}:
                 self.heard(self._parties[site])
-            asked = self._clients & {*bundles}
-            short = len(asked & {*found}) < self._least <= len(asked)
+            short = self._short(self._clients & {*bundles}, found)
             again = [s for s in open_ if self._is_awaited(s, heard.get(s), needed or short)]
             if not again or deadline - time.monotonic() <= _PAUSE_SECONDS:
                 self._known.update(again)
@@ -176,6 +175,17 @@ class SiteTransport:
             time.sleep(_PAUSE_SECONDS)
             open_ = {site: bundles[site] for site in again}
         return found
+
+    def _short(self, asked: Set[str], found: Collection[str]) -> bool:
+        """Tell whether the smallest cohort is not there without clients that have not answered.
+
+        Where fewer than it are asked, what they missed goes to them alone, and the others count as
+        there unless they missed their last deadline.
+        """
+        if len(asked) >= self._least:
+            return len(asked & {*found}) < self._least
+        gone = (asked - {*found}) | (self._missed - asked)
+        return bool(asked) and len(self._clients - gone) < self._least
 
     def _is_awaited(self, site: str, heard: Heard | None, needed: bool) -> bool:
         """Note how a site answered, and tell whether it is asked once more."""
