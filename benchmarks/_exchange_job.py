@@ -1,8 +1,11 @@
 """What `bench_exchange.py` puts into NVFlare's job: our two relays, and other ways to carry.
 
 Loaded in the engine's processes. `bare` is an exchange without us: one auxiliary request for each
-site with the same bytes, answered by a function that sends them back. `polled` is what exchanges
-were before they were pushed: a task for each site, which the site fetches.
+site with the same bytes, answered by a function that sends them back; `each` is one bare request a
+site, each in a thread, as we push. `inside` is pushed through
+the engine's door and our relays, and sent back by the site's relay; `handed` is pushed, and handed
+to the party's process; both are timed in the server's relay, as `bare` is. `polled` is what
+exchanges were before they were pushed: a task for each site, which the site fetches.
 """
 
 from __future__ import annotations
@@ -26,9 +29,20 @@ from secure_fgl.transports.nvflare.executor import Seat, _asked
 from secure_fgl.transports.nvflare.pushed.awaited import Awaited
 from secure_fgl.transports.nvflare.pushed.carrier import PushCarrier
 from secure_fgl.transports.nvflare.site.codes import TASK, Code, Heard
-from secure_fgl.transports.nvflare.wire import heard, pack, patience, say, unpack
+from secure_fgl.transports.nvflare.wire import (
+    Word,
+    heard,
+    hold,
+    pack,
+    patience,
+    say,
+    tell,
+    turn,
+    unpack,
+)
 
 BARE, POLLED, INTERVAL = "bench.bare", "bench.polled", "bench.interval"
+EACH, INSIDE, HANDED = "bench.each", "bench.inside", "bench.handed"
 _TOPIC = "bench.echo"
 
 
@@ -44,7 +58,7 @@ class _Carrier(PushCarrier):
         seconds: float,
         unhurried: Collection[str],
     ) -> dict[str, Heard]:
-        """Carry once; a bare exchange returns its own seconds beside nothing."""
+        """Carry once; what is timed here returns its own seconds and nothing else."""
         if name == TASK:
             return super().carry(name, bundles, seconds, unhurried)
         if name == POLLED:
@@ -55,7 +69,12 @@ class _Carrier(PushCarrier):
                 runner = fl_ctx.get_prop(FLContextKey.RUNNER)
             runner.config.task_request_interval = json.loads(data[0])
             return {site: Heard(Code.DONE)}
-        took = self._bare(bundles, seconds)
+        if name in (INSIDE, HANDED):
+            took = self._within(TASK if name == HANDED else INSIDE, bundles, seconds)
+        elif name == EACH:
+            took = self._each(bundles, seconds)
+        else:
+            took = self._bare(bundles, seconds)
         return {site: Heard(Code.DONE, [json.dumps(took).encode()])}
 
     def _bare(self, bundles: Mapping[str, Sequence[bytes]], seconds: float) -> float:
@@ -71,6 +90,24 @@ class _Carrier(PushCarrier):
             if unpack(found[site]) != list(data):
                 raise ArithmeticError("What came back is not what was sent.")
         return time.perf_counter() - start
+
+    def _each(self, bundles: Mapping[str, Sequence[bytes]], seconds: float) -> float:
+        start, threads = time.perf_counter(), []
+        for site, data in bundles.items():
+            asked = {site: data}, seconds
+            threads.append(threading.Thread(target=self._bare, args=asked, daemon=True))
+            threads[-1].start()
+        for thread in threads:
+            thread.join()
+        return time.perf_counter() - start
+
+    def _within(self, name: str, bundles: Mapping[str, Sequence[bytes]], seconds: float) -> float:
+        start = time.perf_counter()
+        found = super().carry(name, bundles, seconds, ())
+        took = time.perf_counter() - start
+        if {site: list(said.envelopes) for site, said in found.items()} != dict(bundles):
+            raise ArithmeticError("What came back is not what was sent.")
+        return took
 
     def _polled(self, bundles: Mapping[str, Sequence[bytes]], seconds: float) -> dict[str, Heard]:
         awaited = Awaited(list(bundles), ())
@@ -115,12 +152,25 @@ class BenchSeat(Seat):
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
     ) -> Shareable:
         """Hand a request to the party; a polled one in NVFlare's own thread, as it was."""
+        if task_name == INSIDE:
+            return self._returned(shareable, abort_signal)
         if task_name != POLLED:
             return super().execute(task_name, shareable, fl_ctx, abort_signal)
         end, taken = time.monotonic() + patience(shareable), threading.Event()
         done: Callable[[], None] = taken.set
         found = _asked(self._run, TASK, unpack(shareable), end, abort_signal, done)
         return pack(found.envelopes) if found.code is Code.DONE else say(found.code)
+
+    def _returned(self, shareable: Shareable, abort_signal: Signal) -> Shareable:
+        """Send back what came, by way of a turn and by no process of a party."""
+        envelopes = unpack(shareable)
+
+        def work(taken: Callable[[], None]) -> Heard:
+            taken()
+            return Heard(Code.DONE, envelopes)
+
+        found = self._turns.take(turn(shareable)[0], work, hold(shareable), abort_signal)
+        return tell(found) if isinstance(found, Word) else pack(found.envelopes)
 
 
 __all__: list[Any] = ["BenchConductor", "BenchSeat"]

@@ -41,6 +41,7 @@ from secure_fgl.transports.nvflare.site.control import Control
 RUN = "5e" * 16
 ROOT = Path(__file__).resolve().parent.parent
 BARE, POLLED, INTERVAL = "bench.bare", "bench.polled", "bench.interval"
+EACH, INSIDE, HANDED = "bench.each", "bench.inside", "bench.handed"  # see `_exchange_job`
 POLLED_SECONDS = 0.1  # the poll before exchanges were pushed
 
 
@@ -91,7 +92,7 @@ def job(folder: Path, sites: list[str]) -> Path:
             told["server"]["task_request_interval"] = POLLED_SECONDS
         else:
             told["executors"][0]["executor"]["path"] = ours
-            told["executors"][0]["tasks"].append(POLLED)
+            told["executors"][0]["tasks"] += [POLLED, INSIDE]
         file.write_text(json.dumps(told), "utf-8")
     return place
 
@@ -139,6 +140,9 @@ def exchanges(carrier: RelayCarrier, sites: list[str], sizes: list[int], repeats
         bundles = {site: [data] for site in sites}
         ways: dict[str, Callable[[], float]] = {
             "bare": partial(_told, carrier, BARE, bundles),
+            "each": partial(_told, carrier, EACH, bundles),
+            "inside": partial(_told, carrier, INSIDE, bundles),
+            "handed": partial(_told, carrier, HANDED, bundles),
             "pushed": partial(_timed, carrier, TASK, bundles),
             "polled": partial(_timed, carrier, POLLED, bundles),
         }
@@ -203,8 +207,9 @@ def measured(sites: int, sizes: list[int], repeats: int, rest: float) -> dict[st
     for size, ways in seconds.items():
         for way, values in ways.items():
             found[f"{way}_{size}_s"] = statistics.median(values)
-        pairs = zip(ways["pushed"], ways["bare"], strict=True)
-        found[f"pushed_over_bare_{size}"] = statistics.median(a / b for a, b in pairs)
+        for way in ("each", "inside", "handed", "pushed"):
+            pairs = zip(ways[way], ways["bare"], strict=True)
+            found[f"{way}_over_bare_{size}"] = statistics.median(a / b for a, b in pairs)
         pairs = zip(ways["polled"], ways["pushed"], strict=True)
         found[f"polled_over_pushed_{size}"] = statistics.median(a / b for a, b in pairs)
     return found

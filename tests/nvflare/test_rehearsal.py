@@ -27,6 +27,7 @@ from protocols.wire.control import REFUSALS
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.errors import UsageError
 from secure_fgl.store.finished_run import Run
+from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.office.conducting import Ending, Settings, see_through
 from secure_fgl.transports.nvflare.office.job_note import JobNote
@@ -103,11 +104,11 @@ def look(base: Path, over: threading.Event, into: list[tuple[str, bytes]]) -> No
     """Note every status that a party writes, as whoever watches would read it."""
     last: dict[str, bytes] = {}
     while not over.wait(0.02):
-        for path in (base / "runs").glob(f"rehearsal.parties/parties/*/{STATUS_FILE}"):
-            data = path.read_bytes()
-            if last.get(path.parent.name) != data:
-                last[path.parent.name] = data
-                into.append((path.parent.name, data))
+        for path in (base / "runs").glob(f"rehearsal.parties/parties/*/runs/*/{STATUS_FILE}"):
+            data, party = path.read_bytes(), path.parents[2].name
+            if last.get(party) != data:
+                last[party] = data
+                into.append((party, data))
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +186,7 @@ def test_what_a_party_can_watch_moves_with_the_run(rehearsed: Rehearsed) -> None
     assert not any(one["awaited"] for one in north)
     assert office[-1]["received"] == rehearsed.memory["bytes_up"]
     assert office[-1]["sent"] == rehearsed.memory["bytes_down"]
-    mode = (rehearsed.party(AGGREGATOR_NAME) / STATUS_FILE).stat().st_mode & 0o777
+    mode = (place_of(rehearsed.party(AGGREGATOR_NAME)) / STATUS_FILE).stat().st_mode & 0o777
     assert mode == 0o600
 
 
