@@ -261,7 +261,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Run:
     [
         (1, True),
         (4, False),
-        *(pytest.param(*at, marks=pytest.mark.long) for at in ((0, False), (3, True), (8, True))),
+        *(pytest.param(*at, marks=pytest.mark.long) for at in ((0, False), (3, True), (7, True))),
     ],
 )
 def test_o5_killed_processes_go_on_to_the_same_result(
