@@ -162,16 +162,32 @@ def compares(world, number):
 
 
 @pytest.mark.parametrize("mended", [True, False])
-def test_o9_a_witness_that_missed_the_keys_gets_them_with_what_it_is_asked_next(
+def test_o9_a_witness_that_missed_the_keys_gets_them_with_the_first_result_it_is_shown(
     mended, monkeypatch
 ):
     if not mended:  # the control
         monkeypatch.setattr(Setup, "lacks", lambda setup, name: False)
     world = comparing(["witness-1"])
     assert list(world.witnesses) == ["witness-1"]
-    assert [compares(world, number) for number in (1, 2, 3)] == [False, mended, mended]
+    assert [compares(world, number) for number in (1, 2, 3)] == [mended] * 3
     assert len(received(world, "witness-1")) == (3 if mended else 0)  # one for each scheme
     assert world.handed.get("witness-1", 0) == mended
+
+
+def test_o9_a_witness_costs_no_round_beside_clients_that_missed_the_keys_too():
+    """It would be the second: who counts is settled before any result is shown."""
+    world = comparing(["witness-1", "client-1", "client-2", "client-3"])
+    assert [compares(world, number) for number in (1, 2, 3)] == [False, True, True]
+
+
+def test_o9_a_witness_that_has_the_keys_is_handed_them_until_it_signed():
+    world = comparing([])
+    assert all(compares(world, number) for number in (1, 2, 3))
+    assert world.handed["witness-1"] == 2 and len(received(world, "witness-1")) == 3
+    offers = [
+        e for e in world.entries("witness-1") if e["kind"] == "receipt" and e["item"] == OFFER
+    ]
+    assert len(offers) == 1
 
 
 def test_o9_keys_that_are_handed_out_again_survive_kills_of_everybody():
