@@ -16,6 +16,7 @@ from audits.evidence.steps import Case
 from audits.report.models import Dropouts, LostRound, Moment, Vanished
 from protocols.disclosures.names import Disclosure
 from protocols.plan.steps import Service, Step
+from protocols.wire.roles import Role
 
 _AFTER: dict[Step | None, Step] = {
     Step.WITNESS: Step.WITNESSED,
@@ -49,16 +50,21 @@ class Losses:
     def __init__(self, case: Case) -> None:
         self._ledger_index, self._exchanges = case.ledger_index, case.exchanges
         self._clients = frozenset(case.roster.clients)
+        self._witnesses = frozenset(case.roster.names(Role.WITNESS))
         self._stated = [case.ledger_index.by_exchange(kind) for kind in ("open", "survivors")]
 
     def explained(self, sent: Sent, party: str) -> str | None:
         """Return the client whose absence explains that `party` has no receipt, or None.
 
         What passes between aggregator and key authority for a sum is never explained this way; a
-        result that a witness, the relay or the authority did not answer for loses its round.
+        result that a witness, the relay or the authority did not answer for loses its round. A
+        witness that signed nothing in an epoch may be without its keys.
         """
         client = sent.party if sent.party in self._clients else party
         if client not in self._clients:
+            offered = (sent.part, sent.step) == (Service.KEYS, Step.OFFER)
+            if offered and party in self._witnesses:
+                return None if self._signed(party, sent) else party
             return self._unanswered(sent, party)
         if sent.keying:
             return client if self._left_keys(sent, client) else None
@@ -87,6 +93,14 @@ class Losses:
         if sent.step is Step.WITNESS:
             after = [s for s in after if s.party == other]
         return None if after else other
+
+    def _signed(self, witness: str, keys: Sent) -> bool:
+        """Tell whether a witness signed anything under these keys of an epoch."""
+        epoch = self._exchanges.epoch(keys.round)
+        signed = (s for s in self._ledger_index.releases() if s.party == witness)
+        return any(
+            s.step is Step.WITNESSED and self._exchanges.epoch(s.round) == epoch for s in signed
+        )
 
     def _unmatched(self, sent: Sent, party: str, ask: Asked) -> str | None:
         """Return the tag server or matcher that did not answer, if nothing went any further."""

@@ -98,7 +98,7 @@ class Setup:
         self._lacking.difference_update(names)
 
     def missed_by(self, names: Iterable[str]) -> None:
-        """Note who was asked under them in vain: the keys may never have come there."""
+        """Note who may be without them: a client that was asked in vain, or a witness."""
         self._lacking |= {*names} - self._having
 
     def lacks(self, name: str) -> bool:

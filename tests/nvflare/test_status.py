@@ -12,6 +12,7 @@ import pytest
 
 from protocols.errors import RemoteProtocolError
 from protocols.sessions.engine import Delivery
+from protocols.wire.envelope import Envelope
 from secure_fgl.errors import UsageError
 from secure_fgl.transports.nvflare.party_process import conduct, open_process
 from secure_fgl.transports.nvflare.sessions.shown import facts_of, pairs_of, prometheus
@@ -71,6 +72,57 @@ def test_who_stays_away_is_named_and_what_is_lost_counted(tmp_path: Path) -> Non
         if process.kit.name != "aggregator":
             process.close()
             assert read_status(process.kit.folder).state == State.OVER
+
+
+def test_keys_that_are_handed_out_again_put_no_status_back(tmp_path: Path) -> None:
+    """Whoever conducts the run counts rounds by it, and cuts a job for a site at a round's end."""
+    parties = assemble(banks(rounds=3, policy="he"), tmp_path)
+    processes = {f.name: open_process(parties.kit(s)) for s, f in parties.folders.items()}
+    folder = parties.kit(SERVER_SITE).folder
+    found: list[tuple[set[str], Status]] = []
+    at_site: list[tuple[int, int]] = []
+
+    class Away(Sites):
+        """The first client of all is away in the first round alone."""
+
+        def exchange(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+            items = {Envelope.decode(delivery.data).header.item for delivery in deliveries}
+            found.append((items, read_status(folder)))
+            self.leaves = "client-1" if "train.down" in items and len(self.down()) == 1 else ""
+            answers = super().exchange(deliveries)
+            one = read_status(self.processes["client-1"].kit.folder)
+            at_site.append((one.round, one.exchange))
+            return answers
+
+        def down(self) -> list[set[str]]:
+            return [items for items, _ in found if "train.down" in items]
+
+    conduct(processes["aggregator"], Away(processes))
+    assert [items for items, _ in found].count({"key.offer", "train.down"}) == 1
+    places = [(status.round, status.exchange) for _, status in found]
+    assert places == sorted(places) and at_site == sorted(at_site)
+    assert {status.item for items, status in found if "train.down" in items} == {"train.down"}
+
+
+def test_at_a_site_keys_that_come_again_put_nothing_back(tmp_path: Path) -> None:
+    """While it computes an answer its status is that of the last envelope before."""
+    parties = assemble(banks(policy="he"), tmp_path)
+    processes = {f.name: open_process(parties.kit(s)) for s, f in parties.folders.items()}
+    carried = Sites(processes)
+    offers: list[bytes] = []
+    carry = carried.exchange
+
+    def noted(deliveries: Sequence[Delivery]) -> list[Delivery]:
+        offers.extend(d.data for d in deliveries if d.to == "client-1" and not offers)
+        return carry(deliveries)
+
+    carried.exchange = noted  # type: ignore[method-assign]
+    conduct(processes["aggregator"], carried)
+    assert Envelope.decode(offers[0]).header.item == "key.offer"
+    file = StatusFile(tmp_path, Status("a", "client", "0" * 32, 1, round=4, exchange=7, item="x"))
+    file.received(offers[0], [])
+    assert (file.status.round, file.status.exchange, file.status.item) == (4, 7, "x")
+    assert file.status.received == len(offers[0])
 
 
 def test_a_status_says_that_a_session_stopped_and_not_why(

@@ -11,7 +11,7 @@ from protocols.sessions.table import State
 from protocols.wire.envelope import Envelope
 from tests.protocols.killed import Killed
 from tests.protocols.pub import PUB, trained
-from tests.protocols.toys import Update, changed_policy
+from tests.protocols.toys import GIFTS, TRAIN, Fill, Gift, Update, changed_policy
 from tests.protocols.wire import World
 
 OFFER = "key.offer"
@@ -162,16 +162,45 @@ def compares(world, number):
 
 
 @pytest.mark.parametrize("mended", [True, False])
-def test_o9_a_witness_that_missed_the_keys_gets_them_with_what_it_is_asked_next(
+def test_o9_a_witness_that_missed_the_keys_gets_them_with_the_first_result_it_is_shown(
     mended, monkeypatch
 ):
     if not mended:  # the control
         monkeypatch.setattr(Setup, "lacks", lambda setup, name: False)
     world = comparing(["witness-1"])
     assert list(world.witnesses) == ["witness-1"]
-    assert [compares(world, number) for number in (1, 2, 3)] == [False, mended, mended]
+    assert [compares(world, number) for number in (1, 2, 3)] == [mended] * 3
     assert len(received(world, "witness-1")) == (3 if mended else 0)  # one for each scheme
     assert world.handed.get("witness-1", 0) == mended
+
+
+def test_o9_a_witness_costs_no_round_beside_clients_that_missed_the_keys_too():
+    """It would be the second: who counts is settled before any result is shown."""
+    world = comparing(["witness-1", "client-1", "client-2", "client-3"])
+    assert [compares(world, number) for number in (1, 2, 3)] == [False, True, True]
+
+
+def test_o9_a_witness_that_has_the_keys_is_handed_them_until_it_signed():
+    world = comparing([])
+    assert all(compares(world, number) for number in (1, 2, 3))
+    assert world.handed["witness-1"] == 2 and len(received(world, "witness-1")) == 3
+    offers = [
+        e for e in world.entries("witness-1") if e["kind"] == "receipt" and e["item"] == OFFER
+    ]
+    assert len(offers) == 1
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_o9_keys_that_nothing_rests_on_are_handed_out_once(used):
+    """A policy encrypts sums, and a form may have none; the control has."""
+    form, ask = (TRAIN, {}) if used else (GIFTS, {"given": Fill(step=1), "back": (Gift,)})
+    world = Patchy(form=form, policy=changed_policy("he", rekey_rounds=4), rounds=3).start()
+    world.lost = lambda item, sender, to: item.endswith(".down") and to == "client-3"
+    world.round(1, **ask)
+    world.lost = lambda *_: False
+    for number in (2, 3):
+        world.round(number, **ask)
+    assert world.handed == {**dict.fromkeys(world.names, 1), "client-3": 1 + used}
 
 
 def test_o9_keys_that_are_handed_out_again_survive_kills_of_everybody():

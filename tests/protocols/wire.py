@@ -155,7 +155,7 @@ class World:
         With `until`, stop before envelopes of that item (its last part) leave, and return them.
         """
         while outgoing:
-            if until and Envelope.decode(outgoing[0].data).header.item.endswith(until):
+            if until and Envelope.decode(outgoing[-1].data).header.item.endswith(until):
                 return list(outgoing)
             for delivery in outgoing:
                 if self._gone(delivery):

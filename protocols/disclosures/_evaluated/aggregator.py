@@ -44,7 +44,7 @@ class Results(SessionPart):
 
     Args:
         engine: the session.
-        keys: the epoch's, which go again to a witness that may be without them.
+        keys: the epoch's, which go again to a witness until it signed something under them.
     """
 
     stages: ClassVar[Stages] = {IDLE: {_WITNESSING, _REVEALING}, _WITNESSING: {_REVEALING}}
@@ -113,6 +113,7 @@ class Results(SessionPart):
         )
         found: list[Delivery] = []
         for one in self._witnesses(disclosure):
+            self._keys.missed_by([one])  # perhaps: it says nothing to keys, and all rest on it
             found += self._keys.again(one)
             found.append(self._engine.send(item, [request, *secrets], one, where))
         return found
@@ -161,7 +162,6 @@ class Results(SessionPart):
         witnesses = self._witnesses(evaluation.disclosure)
         self._keys.taken_by(evaluation.signatures)
         if late := [name for name in witnesses if name not in evaluation.signatures]:
-            self._keys.missed_by(late)
             raise RoundLost(
                 f"{late[0]} did not witness a result, so nothing is opened. The round is skipped.",
                 why="it is not reachable, or ended its session",

@@ -203,8 +203,14 @@ class EpochKeys(SessionPart):
             self._setup.taken_by(names)
 
     def missed_by(self, names: Iterable[str]) -> None:
-        """Note who was asked in vain, and is handed the keys again with what it is asked next."""
-        if self._setup is not None:
+        """Note who may be without the keys, and is handed them again with what it is asked next.
+
+        A policy may encrypt sums of which a form has none: then nobody shows that it has the keys,
+        and nobody needs them.
+        """
+        items, policy = self._context.plan.items, self._context.policy
+        secret = keyed(items, policy)
+        if self._setup is not None and any(i.step is Step.UP and i.part in secret for i in items):
             self._setup.missed_by(names)
 
     @property

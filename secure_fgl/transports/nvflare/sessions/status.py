@@ -54,7 +54,7 @@ class Status:
         state, since: how far it is, and since when.
         reason: at the aggregator, who refused, with the code that travelled.
         at: the last event.
-        round, exchange, item: the last envelope's round, number of the Ask and item of the plan.
+        round, exchange, item: the newest envelope's round, number of the Ask and item of the plan.
         sent, received: bytes of envelopes.
         lost: rounds that were skipped (O5); only the aggregator knows.
         awaited, away: at the aggregator, by party: who is still to answer, since when; and who did
@@ -187,7 +187,8 @@ class StatusFile:
             now = self._now()
             for data in envelopes.values():
                 self.status.sent += sum(map(len, data))
-            self._where(next(iter(envelopes.values()))[0])
+            # All are alike, but for what some are handed once more before it.
+            self._where(next(iter(envelopes.values()))[-1])
             self.status.awaited = dict.fromkeys(sorted(envelopes), now)
             self._write()
 
@@ -245,9 +246,11 @@ class StatusFile:
         self._reach(state, said)
 
     def _where(self, data: bytes) -> None:
-        header = Envelope.decode(data).header
-        self.status.round, self.status.exchange = header.round, header.exchange
-        self.status.item = header.item
+        """Note how far the run is; what comes once more, as public keys may, takes nothing back."""
+        header, status = Envelope.decode(data).header, self.status
+        if (header.round, header.exchange) >= (status.round, status.exchange):
+            status.round, status.exchange = header.round, header.exchange
+            status.item = header.item
 
     def _reach(self, state: State, reason: str = "") -> None:
         self.status.state, self.status.reason, self.status.since = state, reason, self._now()

@@ -4,7 +4,7 @@ An exchange goes out to all. Whose relay says that the party's process is away, 
 unless nothing could go on without it:
 
 - a party that is no client: an authority, a witness, a relay, a matcher, a tag server;
-- anybody, where an epoch's keys are agreed on: who misses that is out of the whole epoch;
+- anybody, where an epoch's keys are agreed on: who misses pair secrets is out of the whole epoch;
 - clients, as long as fewer than the policy's smallest cohort answered (O10); totals that a client
   missed go to it alone, and it is waited for where the others are fewer than that;
 - who was not heard of in this run yet: it is just starting.
