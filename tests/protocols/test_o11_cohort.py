@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -36,9 +37,14 @@ def aggregators_state(world) -> bytes:
 
 
 def traces(state: bytes, numbers: np.ndarray) -> int:
-    """Return how many of these numbers stand in the state, as floats or as levels of the grid."""
+    """Return how many of these numbers stand in the state, as floats or as levels of the grid.
+
+    Of short floats two neighbours are looked for: among 240 kB of ciphertexts four bytes of one are
+    found by chance once in 18,000 looks, and eight once in 10^13.
+    """
     levels = np.rint(numbers / GRID).astype(int) + 2**14 - 1
-    floats = sum(struct.pack("<d", x) in state or struct.pack("<f", x) in state for x in numbers)
+    floats = sum(struct.pack("<d", x) in state for x in numbers)
+    floats += sum(struct.pack("<ff", *two) in state for two in pairwise(numbers))
     row = levels.astype("<u2").tobytes() in state or levels.astype("<u8").tobytes() in state
     return floats + row
 
