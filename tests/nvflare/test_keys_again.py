@@ -10,6 +10,7 @@ pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable
 
+from protocols.errors import RemoteProtocolError
 from protocols.evidence.ledger import read_lines
 from protocols.keys.setup import Setup
 from protocols.wire.envelope import Envelope
@@ -76,5 +77,27 @@ def test_o9_sites_that_missed_the_public_keys_get_them_with_the_next_ask(
         first = taken(stage, site)
         assert first.count("key.offer") == 1
         assert first.index("key.offer") < first.index("train.down")
+    verdict = Run(gather(stage, tmp_path / "gathered")).verify().verdict
+    assert verdict == "self-consistent only"
+
+
+def deaf(network: Network, site: str, asked: Shareable) -> Shareable | None:
+    """Lose what two sites are asked for pair secrets, and all that comes after it."""
+    if site in MISSED and any(item.startswith("pair.") for item in items(asked)):
+        return None
+    return network.deliver(site, asked)
+
+
+def test_o6_secrets_that_too_few_agreed_on_stop_the_run_and_it_goes_on(
+    stage: Parties, tmp_path: Path
+) -> None:
+    """Two of five are away for longer than a deadline; four are needed. The next job finds them."""
+    network = Network(seats_of(stage), deaf)
+    with pytest.raises(RemoteProtocolError, match="did not agree"):
+        played(stage, network, deadline=2.0)
+    assert not (side(stage.folders[SERVER_SITE]) / "result.json").exists()
+    network.does = lambda network, site, asked: network.deliver(site, asked)
+    played(stage, network, deadline=2.0)
+    assert stage.result()["lost_rounds"] == [] and refusals(stage) == []
     verdict = Run(gather(stage, tmp_path / "gathered")).verify().verdict
     assert verdict == "self-consistent only"

@@ -119,11 +119,13 @@ def played(parties: Parties, network: Network, deadline: float = 240.0) -> None:
     abort = Signal()
     relay = threading.Thread(target=conductor.control_flow, args=(abort, context))
     conductor.system_panic = lambda *_: None  # type: ignore[method-assign]
-    with ours, theirs, channel.listen(place) as listener:
+    with ours, theirs, channel.listen(place) as listener, contextlib.ExitStack() as stack:
         relay.start()
         try:
             carries = RelayCarrier(listener, ME, Control(theirs), kit.charter.run)
-            conduct_run(kit, open_process(kit), carries)
+            process = open_process(kit)
+            stack.callback(process.files.close)  # as the system does for a process that ended
+            conduct_run(kit, process, carries)
         finally:
             abort.trigger("over")
             relay.join(60)
