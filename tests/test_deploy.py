@@ -176,7 +176,7 @@ def test_the_page_hardens_the_kit_where_it_stays(tmp_path: Path) -> None:
     from secure_fgl.transports.nvflare.kits import harden
 
     (local := tmp_path / "kit" / "local").mkdir(parents=True)
-    stored = {"args": {"storage": {"args": {"root_dir": "/tmp/elsewhere"}}}}
+    stored = {"args": {"storage": {"args": {"root_dir": "/tmp/nvflare/elsewhere"}}}}
     given = {"components": [], "snapshot_persistor": stored}
     (local / "resources.json.default").write_text(json.dumps(given), "utf-8")
     harden(tmp_path / "kit")
