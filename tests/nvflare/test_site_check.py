@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import os
 import shutil
 import socket
 import ssl
@@ -27,7 +28,8 @@ from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import joining, kits, party
 from secure_fgl.transports.nvflare.checks import listed
 from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
-from secure_fgl.transports.nvflare.checks.lines import Line, Status
+from secure_fgl.transports.nvflare.checks.lines import Line, Status, Subject, look
+from secure_fgl.transports.nvflare.checks.users import named
 from secure_fgl.transports.nvflare.engine.memory import COMMUNICATION_FILE
 from secure_fgl.transports.nvflare.keys.identity_file import new_identity
 from secure_fgl.transports.nvflare.rules import versions
@@ -218,6 +220,16 @@ def test_what_would_fail_after_the_start_fails_here(how: str, stage: Stage) -> N
     assert shown.exit_code == code and SENTINEL not in shown.stdout
     if name in ("keys", "versions", "charter"):  # nothing is built on what does not hold
         assert found["plan"]["status"] == found["data"]["status"] == "NOT CHECKED"
+
+
+def test_a_folder_of_another_user_is_found(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With other users' real files: test_site_users.py."""
+    assert stage.lines()["folder"].status is Status.OK  # the control
+    owner, other = os.geteuid(), os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: other)
+    line = look("folder", listed.OFFLINE["folder"], Subject(stage.party, None, None, listed.utc()))
+    assert line.status is Status.FAIL and f"another user, {named(owner)}" in line.said
+    assert "as root" in line.todo and line.code == 2
 
 
 def test_what_a_site_holds_is_looked_at(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,8 @@ from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.isolation import network
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import kits
-from secure_fgl.transports.nvflare.checks import listed, users
-from secure_fgl.transports.nvflare.checks.lines import Line, Status, Subject, look
+from secure_fgl.transports.nvflare.checks import isolation, listed, users
+from secure_fgl.transports.nvflare.checks.lines import Check, Line, Status, Subject, look
 from secure_fgl.transports.nvflare.site import leaving
 from tests.nvflare import apart
 from tests.nvflare.stage import assemble
@@ -257,30 +257,91 @@ def test_who_is_not_kept_from_the_kit_is_not_called_apart(house: House) -> None:
         assert line.status is Status.NOT_CHECKED and said in line.said
 
 
-@as_root
-def test_a_process_that_looks_and_dies_or_may_not_is_no_answer(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    subject = house.subject()
-    checks = {"one": lambda _: "1", "two": lambda _: os.kill(os.getpid(), signal.SIGKILL) or ""}
-    lines = [*users.look_as_owner({**checks, "three": checks["one"]}, subject, house.party)]
-    assert [line.status for line in lines] == [Status.OK, Status.FAIL, Status.NOT_CHECKED]
-    assert "ended early" in lines[1].said and lines[1].code == 2 and "see two" in lines[2].said
+# --- on any machine ---------------------------------------------------------------------------
 
-    def refused(*_: int) -> None:
+
+def nobody(folder: Path) -> Subject:
+    return Subject(folder, None, None, listed.utc())
+
+
+def test_root_looks_in_a_process_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks: dict[str, Check] = {"number": lambda _: str(os.getpid())}
+    (line,) = users.look_as_owner(checks, nobody(tmp_path), tmp_path)
+    assert line.said == str(os.getpid())  # the control: it is this user's
+    if os.geteuid() == 0:
+        os.chown(tmp_path, PARTY, PARTY)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(users, "_become", lambda uid, gid: None)
+    (line,) = users.look_as_owner(checks, nobody(tmp_path), tmp_path)
+    assert line.status is Status.OK and line.said != str(os.getpid())
+
+
+def test_who_root_was_is_given_up_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[object] = []
+    for name in ("setgroups", "setresgid", "setresuid"):
+        monkeypatch.setattr(os, name, lambda *ids, name=name: said.append((name, *ids)))
+    monkeypatch.setattr(users, "_check_program", lambda uid: None)
+    users._become(PARTY, NVFLARE)
+    assert said == [
+        ("setgroups", [NVFLARE]),
+        ("setresgid", *[NVFLARE] * 3),
+        ("setresuid", *[PARTY] * 3),  # the last one, since it takes the right to the others away
+    ]
+
+
+@as_root
+def test_there_is_no_way_back(house: House) -> None:
+    me: dict[str, Check] = {"me": lambda _: f"{os.getresuid()} {os.getgroups()}"}
+    (line,) = users.look_as_owner(me, house.subject(), house.party)
+    assert line.said == f"{(PARTY,) * 3} [{PARTY}]"
+
+
+def test_a_process_that_dies_or_may_not_look_is_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
+    def dies(_: Subject) -> str:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return ""
+
+    checks: dict[str, Check] = {"one": lambda _: "1", "two": dies, "three": lambda _: "3"}
+    monkeypatch.setattr(users, "_other_owner", lambda folder: (os.getuid(), os.getgid()))
     with monkeypatch.context() as patch:
-        patch.setattr(os, "setresuid", refused)
-        first, second = users.look_as_owner({"one": checks["one"], "x": checks["one"]}, subject,
-                                            house.party)  # fmt: skip
-    assert "may not look as the user" in first.said and first.status is Status.FAIL
-    assert second.status is Status.NOT_CHECKED
-    me = {"me": lambda _: f"{os.getresuid()} {os.getgroups()}"}
-    (line,) = users.look_as_owner(me, subject, house.party)
-    assert line.said == f"{(PARTY,) * 3} [{PARTY}]"  # and there is no way back
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)  # none is left
+        patch.setattr(users, "_become", lambda uid, gid: None)
+        lines = [*users.look_as_owner(checks, nobody(tmp_path), tmp_path)]
+    assert [line.status for line in lines] == [Status.OK, Status.FAIL, Status.NOT_CHECKED]
+    assert "ended early" in lines[1].said and lines[1].code == 2 and "see two" in lines[2].said
+    monkeypatch.setattr(os, "setgroups", refused)
+    lines = [*users.look_as_owner(checks, nobody(tmp_path), tmp_path)]
+    assert [line.status for line in lines] == [Status.FAIL, *[Status.NOT_CHECKED] * 2]
+    assert "may not look as the user" in lines[0].said
+    with contextlib.suppress(ChildProcessError):  # other tests of this process may have children
+        assert os.waitpid(-1, os.WNOHANG) == (0, 0)  # none is left unreaped
+
+
+def test_only_a_key_that_the_kernel_refuses_is_out_of_reach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is there instead: a key that opens, or none under its name."""
+    (startup := tmp_path / "kit" / "startup").mkdir(parents=True)
+    subject = Subject(tmp_path, None, tmp_path / "kit", listed.utc())
+    me = os.geteuid() or PARTY
+    monkeypatch.setattr(os, "geteuid", lambda: me)
+    owners = {tmp_path: me, tmp_path / "kit": NVFLARE}
+    monkeypatch.setattr(isolation, "_owner", owners.__getitem__)
+    line = look("apart", isolation.apart, subject)
+    assert line.status is Status.NOT_CHECKED and "no key lies" in line.said
+    (startup / "server.key").touch()
+    line = look("apart", isolation.apart, subject)
+    assert line.status is Status.NOT_CHECKED and "can read" in line.said
+    monkeypatch.setattr(isolation, "_opened", lambda file: PermissionError)
+    assert look("apart", isolation.apart, subject).status is Status.OK  # the control
+    monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
+    assert "that user can say" in look("apart", isolation.apart, subject).said
 
 
 @as_root

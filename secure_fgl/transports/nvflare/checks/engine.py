@@ -54,14 +54,23 @@ def kit(subject: Subject) -> str:
 def _check_owner(found: KitFiles) -> None:
     """See that nobody but the kit's user, and root, could change what is in force in it."""
     owner = found.folder.stat().st_uid
-    places = [found.folder / name for name in ("startup", "local")]
-    for path in (*places, *(one for place in places for one in sorted(place.iterdir()))):
-        if (other := path.lstat().st_uid) not in (owner, 0):
+    for path, other in _owners(found.folder):
+        if other not in (owner, 0):
             raise UsageError(
                 f"{path} belongs to the user {named(other)}, and the kit to {named(owner)}.",
                 why="who owns what is in force in a kit can widen it",
                 fix=f"chown -R {owner} {found.folder}",
             )
+
+
+def _owners(kit: Path) -> list[tuple[Path, int]]:
+    """Return whose each entry is of which NVFlare reads what is in force; raises UsageError."""
+    try:
+        places = [place for name in ("startup", "local") if (place := kit / name).exists()]
+        paths = [*places, *(one for place in places for one in sorted(place.iterdir()))]
+        return [(path, path.lstat().st_uid) for path in paths]
+    except OSError as error:
+        raise UsageError(f"{kit} cannot be listed ({error.strerror}).") from error
 
 
 def in_force(subject: Subject) -> str:
