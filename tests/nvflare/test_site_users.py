@@ -19,12 +19,15 @@ import pytest
 
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
+from protocols.wire.roles import Role
 from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.isolation import network
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.checks import isolation, listed, users
 from secure_fgl.transports.nvflare.checks.lines import Check, Line, Status, Subject, look
+from secure_fgl.transports.nvflare.keys.identity_file import new_identity
+from secure_fgl.transports.nvflare.keys.passphrase import FILE_VARIABLE, from_file
 from secure_fgl.transports.nvflare.site import leaving
 from tests.nvflare import apart
 from tests.nvflare.stage import assemble
@@ -255,6 +258,24 @@ def test_who_is_not_kept_from_the_kit_is_not_called_apart(house: House) -> None:
             give(place, owner)
         line = house.line("apart")
         assert line.status is Status.NOT_CHECKED and said in line.said
+
+
+@as_root
+def test_a_passphrase_that_root_alone_can_read_is_not_at_hand(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor would it be to the party's process."""
+    file = house.base / "passphrase"
+    file.write_text("six words that nobody guesses\n")
+    (house.party / "identity.json").unlink()
+    new_identity(house.party, NORTH, Role.CLIENT, from_file(file, closed=False))
+    give(house.party, PARTY)
+    monkeypatch.setenv(FILE_VARIABLE, str(file))
+    for owner, status in ((0, Status.FAIL), (PARTY, Status.OK)):
+        give(file, owner)
+        line = house.line("keys")
+        assert line.status is status, line
+        assert ("denied" if owner == 0 else "under a passphrase") in line.said
 
 
 # --- on any machine ---------------------------------------------------------------------------
