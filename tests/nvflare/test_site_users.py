@@ -251,6 +251,11 @@ def test_who_is_not_kept_from_the_kit_is_not_called_apart(house: House) -> None:
         PARTY, lambda: look("apart", listed.OFFLINE["apart"], house.subject()).said
     )
     assert themselves == line.said
+    (closed := house.base / "closed").mkdir(mode=0o700)
+    beyond = Subject(house.party, None, closed / "kit", listed.utc())
+    for name in ("kit", "apart"):  # site start could not see whose it is, either
+        said = as_user(PARTY, lambda name=name: str(look(name, listed.OFFLINE[name], beyond)))
+        assert "cannot be reached" in said and "FAIL" in said
     key.rename(key.with_name("hidden"))
     assert "no key lies" in house.line("apart").said
     for owner, said in ((PARTY, "of one user"), (0, "root's")):
@@ -336,6 +341,11 @@ def test_a_process_that_dies_or_may_not_look_is_no_answer(
         lines = [*users.look_as_owner(checks, nobody(tmp_path), tmp_path)]
     assert [line.status for line in lines] == [Status.OK, Status.FAIL, Status.NOT_CHECKED]
     assert "ended early" in lines[1].said and lines[1].code == 2 and "see two" in lines[2].said
+    for said in (b"[]", b"no line", b'["three", "OK", "", "", 0]', b"x" * (1 << 21)):
+        with monkeypatch.context() as patch:  # a plug-in could write there as well
+            patch.setattr(users, "_tell", lambda out, *_, said=said: out.write(said + b"\n"))
+            lines = [*users.look_as_owner(checks, nobody(tmp_path), tmp_path)]
+        assert [line.status for line in lines] == [Status.FAIL, *[Status.NOT_CHECKED] * 2], said
     monkeypatch.setattr(os, "setgroups", refused)
     lines = [*users.look_as_owner(checks, nobody(tmp_path), tmp_path)]
     assert [line.status for line in lines] == [Status.FAIL, *[Status.NOT_CHECKED] * 2]

@@ -43,7 +43,15 @@ class KitFiles:
     def open(cls, folder: str | Path) -> KitFiles:
         """Look whose kit a folder is; raises UsageError for what is none of a server or site."""
         place = Path(folder).expanduser().resolve()
-        found = [k for k in ("server", "client") if (place / "startup" / f"fed_{k}.json").is_file()]
+        kinds = {k: place / "startup" / f"fed_{k}.json" for k in ("server", "client")}
+        try:
+            found = [kind for kind, file in kinds.items() if file.is_file()]
+        except OSError as error:
+            raise UsageError(
+                f"{place} cannot be reached ({error.strerror}).",
+                why="it, or a folder above it, is closed to this user",
+                fix="do this as root, or as the kit's user",
+            ) from error
         if len(found) != 1:
             raise UsageError(
                 f"{place} is no start-up kit of a server or a site of NVFlare.",

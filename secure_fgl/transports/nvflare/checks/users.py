@@ -24,6 +24,8 @@ from secure_fgl.transports.nvflare.checks.lines import Check, Line, Status, Subj
 
 __all__ = ["closed_to_us", "look_as_owner", "named", "unseen"]
 
+_LIMIT = 1 << 20  # bytes of a line; longer ones are none
+
 
 def named(uid: int) -> str:
     """Return what messages call a user."""
@@ -121,7 +123,7 @@ def _lines_of(
     os.close(theirs)
     try:
         with os.fdopen(ours, "rb") as told:
-            for text in told:
+            while text := told.readline(_LIMIT):
                 yield _read(text)
     finally:
         with contextlib.suppress(ProcessLookupError):
