@@ -176,7 +176,7 @@ def test_the_page_hardens_the_kit_where_it_stays(tmp_path: Path) -> None:
     from secure_fgl.transports.nvflare.kits import harden
 
     (local := tmp_path / "kit" / "local").mkdir(parents=True)
-    stored = {"args": {"storage": {"args": {"root_dir": "/tmp/elsewhere"}}}}
+    stored = {"args": {"storage": {"args": {"root_dir": "/tmp/nvflare/elsewhere"}}}}
     given = {"components": [], "snapshot_persistor": stored}
     (local / "resources.json.default").write_text(json.dumps(given), "utf-8")
     harden(tmp_path / "kit")
@@ -184,6 +184,22 @@ def test_the_page_hardens_the_kit_where_it_stays(tmp_path: Path) -> None:
     page = (DEPLOY / "README.md").read_text("utf-8")
     for folders in ("/srv/secure-fgl/SITE --kit /srv/nvflare/SITE", "/party --kit /kit"):
         assert f"site harden {folders}" in page
+
+
+def test_root_s_check_on_the_page_is_of_the_unit_s_folders() -> None:
+    """It has the variables of the party's unit, its folder and its kit; all options are ours."""
+    page = (DEPLOY / "README.md").read_text("utf-8")
+    (line,) = re.findall(r"^SECURE_FGL_DATA=.*site check.*$", page, flags=re.M)
+    words = shlex.split(line.replace("SITE", "%i"))
+    given = dict(word.split("=", 1) for word in words if word.startswith("SECURE_FGL_"))
+    party = settings(PARTY)
+    told = dict(text.split("=", 1) for text in party["Environment"])
+    assert given == {name: told[name] for name in (ROOT_VARIABLE, budgets.VARIABLE)}
+    command, start = words[len(given) :], shlex.split(party["ExecStart"][0])
+    assert command == ["secure-fgl", "site", "check", *start[3:6]]
+    assert page.index("site harden /srv/secure-fgl/SITE") < page.index(line)
+    assert "No such option" not in invoke(*command[1:]).output
+    assert "No such option" in invoke(*command[1:], "--kits", "x").output  # the control
 
 
 def test_the_page_makes_the_folder_of_credentials_first() -> None:

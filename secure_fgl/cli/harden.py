@@ -21,8 +21,9 @@ def harden(
     """Narrow a start-up kit of NVFlare, and say what is in force in it now.
 
     A job may name our two classes and bring no code; nobody lists or reads files from
-    afar; no log is streamed away; a server's stores lie below the kit. Repeat it
-    whenever the kit was made anew.
+    afar; no log is streamed away; a server's stores lie below the kit, or where
+    nvflare deploy prepare put them. Repeat it whenever the kit was made anew or
+    prepared.
     """
     from secure_fgl.cli._shared.output import print_json, print_pairs
     from secure_fgl.transports.nvflare.checks.hardening import harden_kit
@@ -31,10 +32,12 @@ def harden(
     rights = {role: sorted(may) for role, may in found.rights().items()}
     shown = [("kit", str(found.folder)), ("site", found.site)]
     if format is Format.json:
-        print_json({**dict(shown), "classes": found.classes(), "rights": rights})
+        known = {"classes": found.classes(), "rights": rights, "stores": found.stores()}
+        print_json({**dict(shown), **known})
         return 0
     shown += [("a job may name", name) for name in found.classes()]
     shown += [(f"{role} may", ", ".join(may) or "nothing") for role, may in rights.items()]
     shown += [("code in jobs", "refused"), ("logs", "stay here"), ("files from afar", "nobody")]
+    shown += [("stores", place) for place in found.stores()]
     print_pairs(shown, wrap=False)
     return 0

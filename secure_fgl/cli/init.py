@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from secure_fgl.cli._shared.verb import verb
+from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
 
 class TaskKind(StrEnum):
@@ -32,6 +32,7 @@ def init(
         bool,
         typer.Option("--pilot", help="Between organisations: who takes part, and the steps."),
     ] = False,
+    format: FormatOption = Format.table,
 ) -> int:
     """Write a commented configuration, policy and data description for one's own data.
 
@@ -42,7 +43,7 @@ def init(
 
     The plan of what would leave each site can be made at once, before any data is there.
     """
-    from secure_fgl.cli._shared.output import print_pairs, say
+    from secure_fgl.cli._shared.output import print_json, print_pairs, say
     from secure_fgl.data.own._pilot import pilot_files
     from secure_fgl.transports.nvflare.rules.apart import FEWEST, THREE
 
@@ -50,6 +51,9 @@ def init(
     texts = pilot_files(folder, task.value, organisations=pilot)
     for name, text in texts.items():
         _write(folder / name, text)
+    if format is Format.json:
+        print_json({"folder": str(folder), "files": [str(folder / name) for name in texts]})
+        return 0
     told = [(str(folder / name), _PURPOSE[name]) for name in texts if name in _PURPOSE]
     if pilot:
         told.append((str(folder / "engine"), "what each party asks NVFlare's certificates with"))

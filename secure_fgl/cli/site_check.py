@@ -13,10 +13,17 @@ from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
 @verb
 def site_check(
-    party: Annotated[Path, typer.Argument(metavar="PARTY", help="The party's folder.")],
+    party: Annotated[
+        Path, typer.Argument(metavar="PARTY", readable=False, help="The party's folder.")
+    ],
     kit: Annotated[
         Path | None,
-        typer.Option("--kit", metavar="KIT", help="Its start-up kit; its server is asked, too."),
+        typer.Option(
+            "--kit",
+            metavar="KIT",
+            readable=False,  # one of both is another user's, as it should be
+            help="Its start-up kit; its server is asked, too.",
+        ),
     ] = None,
     run: RunOption = None,
     strict: Annotated[
@@ -29,6 +36,9 @@ def site_check(
     Nothing is sent. With --kit, at the end, the server's name is looked up and a TLS
     handshake made. Counts of what was put right in the data stay here: do not pass
     the output on unread.
+
+    Where the kit has a user of its own, run it as root, who looks at each side as
+    its owner. The party's user sees the party's side alone, the kit's user the kit's.
 
     Exit code: that of the first check that fails (2, 5 the charter, 6 plan or spec,
     7 the budget), 4 with --strict, 0.

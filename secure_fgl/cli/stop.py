@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from secure_fgl.cli._shared.charters import RunOption
-from secure_fgl.cli._shared.verb import verb
+from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
 
 @verb
@@ -18,6 +18,7 @@ def stop(
     patience: Annotated[
         float, typer.Option("--patience", metavar="SECONDS", min=0, help="How long to wait.")
     ] = 600.0,
+    format: FormatOption = Format.table,
 ) -> int:
     """End this party's session between two exchanges and sign the head of its ledger.
 
@@ -25,9 +26,13 @@ def stop(
     being computed leaves. The others see a site that left, and go on without it
     where they can. site start goes on only with --again.
     """
-    from secure_fgl.cli._shared.output import say
+    from secure_fgl.cli._shared.output import print_json, say
     from secure_fgl.transports.nvflare.site.leaving import stop as end
 
-    stopped = ", ".join(end(party, run=run, seconds=patience)) or "nothing: there is no run here"
-    say(f"Stopped {stopped}. Nothing leaves until: secure-fgl site start PARTY --again")
+    stopped = end(party, run=run, seconds=patience)
+    if format is Format.json:
+        print_json({"party": str(party), "stopped": stopped})
+        return 0
+    told = ", ".join(stopped) or "nothing: there is no run here"
+    say(f"Stopped {told}. Nothing leaves until: secure-fgl site start PARTY --again")
     return 0

@@ -173,7 +173,10 @@ def test_a_full_disk_at_one_run_leaves_no_other_one_unstopped(
     heads = {run: list((p / "run/heads").glob("*")) for run, p in places_of(party).items()}
     assert all(leaving.was_stopped(place) for place in places_of(party).values())
     assert [run for run, head in heads.items() if not head] == [full]  # and it is signed later:
-    assert invoke("site", "stop", party).exit_code == 0
+    again = invoke("site", "stop", party, "--format", "json")
+    assert again.exit_code == 0 and json.loads(again.stdout) == {
+        "party": str(party), "stopped": sorted((parties.charter.run, second.run)),
+    }  # fmt: skip
     assert list((place_of(party, full) / "run" / "heads").glob("*"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import os
 import shutil
 import socket
 import ssl
@@ -27,7 +28,8 @@ from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import joining, kits, party
 from secure_fgl.transports.nvflare.checks import listed
 from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
-from secure_fgl.transports.nvflare.checks.lines import Line, Status
+from secure_fgl.transports.nvflare.checks.lines import Line, Status, Subject, look
+from secure_fgl.transports.nvflare.checks.users import named
 from secure_fgl.transports.nvflare.engine.memory import COMMUNICATION_FILE
 from secure_fgl.transports.nvflare.keys.identity_file import new_identity
 from secure_fgl.transports.nvflare.rules import versions
@@ -38,7 +40,8 @@ from tests.secure_fgl.cli_tools import invoke
 
 NORTH = "hospital-north"
 SENTINEL = "Zz-patient-4711"
-KIT = ("kit", "in force", "sending", "certificate", "server's name", "server")
+KIT = ("kit", "in force", "sending", "certificate", "apart", "server's name", "server")
+ALONE = ("apart", "network")  # OK where party and kit are of two users, and where namespaces are
 
 
 @dataclass
@@ -121,14 +124,18 @@ def test_a_site_that_is_ready_is_told_so_line_by_line(stage: Stage) -> None:
         shown = invoke("site", "check", stage.party, "--kit", stage.kit, "--format", "json")
     found = json.loads(shown.stdout)["checks"]
     assert [line["check"] for line in found] == [*listed.OFFLINE, *listed.ONLINE]
-    assert {line["status"] for line in found} == {"OK"}, found
+    assert {line["status"] for line in found if line["check"] not in ALONE} == {"OK"}, found
     assert shown.exit_code == 0
+    others = {line["check"]: line for line in found if line["check"] in ALONE}
+    assert others["apart"]["status"] == "NOT CHECKED"  # both are of the user of these tests
+    assert "a user of its own" in others["apart"]["said"]
     said = {line["check"]: line["said"] for line in found}
     assert "signed by all 5 parties" in said["charter"] and NORTH in said["keys"]
     assert "6 records to train on" in said["data"] and "its own for 359 days" in said["certificate"]
     assert "listens" in said["server"] and "127.0.0.1" in said["server's name"]
     printed = invoke("site", "check", stage.party, "--strict")
-    assert printed.exit_code == 4 and printed.stdout.count("NOT CHECKED") == len(KIT)
+    unseen = len(KIT) + (others["network"]["status"] == "NOT CHECKED")
+    assert printed.exit_code == 4 and printed.stdout.count("NOT CHECKED") == unseen
     assert "--kit" in printed.stdout and SENTINEL not in printed.stdout
 
 
@@ -152,7 +159,7 @@ def test_the_aggregator_s_and_a_party_s_side_say_what_is_of_clients_alone(
     shutil.copytree(made.server, stage.kit)
     found = stage.lines(kit=True)
     unseen = [name for name, line in found.items() if line.status is Status.NOT_CHECKED]
-    assert unseen == ["data", "budget", "kernel", *listed.ONLINE]
+    assert [n for n in unseen if n not in ALONE] == ["data", "budget", "kernel", *listed.ONLINE]
     assert failing(found) == []
 
 
@@ -213,6 +220,16 @@ def test_what_would_fail_after_the_start_fails_here(how: str, stage: Stage) -> N
     assert shown.exit_code == code and SENTINEL not in shown.stdout
     if name in ("keys", "versions", "charter"):  # nothing is built on what does not hold
         assert found["plan"]["status"] == found["data"]["status"] == "NOT CHECKED"
+
+
+def test_a_folder_of_another_user_is_found(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With other users' real files: test_site_users.py."""
+    assert stage.lines()["folder"].status is Status.OK  # the control
+    owner, other = os.geteuid(), os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: other)
+    line = look("folder", listed.OFFLINE["folder"], Subject(stage.party, None, None, listed.utc()))
+    assert line.status is Status.FAIL and f"another user, {named(owner)}" in line.said
+    assert "as root" in line.todo and line.code == 2
 
 
 def test_what_a_site_holds_is_looked_at(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,7 +425,10 @@ def test_a_site_behind_a_relay_is_checked_as_far_as_the_relay(
     document["relay_config"]["address"] = f"no-such-name.invalid:{port}"
     file.write_text(json.dumps(document))
     found = stage.lines(kit=True)
-    assert failing(found) == [*listed.ONLINE] and f"relay {RELAY}'s name" in found[KIT[4]].said
+    assert (
+        failing(found) == [*listed.ONLINE]
+        and f"relay {RELAY}'s name" in found["server's name"].said
+    )
 
 
 def test_a_relay_that_a_site_reaches_in_clear_or_beside_its_file_is_found(

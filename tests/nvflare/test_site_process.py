@@ -28,6 +28,8 @@ from nvflare.apis.signal import Signal
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import wire
+from secure_fgl.transports.nvflare.checks import listed
+from secure_fgl.transports.nvflare.checks.lines import Status, Subject, look, utc
 from secure_fgl.transports.nvflare.executor import Seat
 from secure_fgl.transports.nvflare.party_process import open_process
 from secure_fgl.transports.nvflare.site import channel
@@ -212,6 +214,8 @@ def test_t4_a_party_needs_no_network_and_cannot_read_the_kit(made: Parties, site
     assert os.readlink("/proc/self/ns/net") != os.readlink(f"/proc/{session}/ns/net")
     devices = Path(f"/proc/{session}/net/dev").read_text().splitlines()[2:]
     assert [line.split(":")[0].strip() for line in devices] == ["lo"]
+    told = look("network", listed.ALONE["network"], Subject(site.folder, None, None, utc()))
+    assert told.status is Status.OK and str(site.started[-1].pid) in told.said  # and so it is told
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1].to_bytes(2, "big")
         address = b"\x02\x00" + port + socket.inet_aton("127.0.0.1") + bytes(8)

@@ -37,6 +37,17 @@ def test_the_plan_is_there_before_any_data(task: str) -> None:
     assert plan["policy"] == "own"
 
 
+@pytest.mark.parametrize("pilot", [False, True])
+def test_machines_are_told_which_files_were_written(pilot: bool) -> None:
+    made = invoke("init", "pilot", "--format", "json", *(["--pilot"] if pilot else []))
+    told = json.loads(made.stdout)
+    written = sorted(str(path) for path in Path("pilot").rglob("*") if path.is_file())
+    assert made.exit_code == 0 and told["folder"] == "pilot"
+    assert sorted(told["files"]) == written and (len(written) > 4) is pilot
+    again = invoke("init", "pilot", "--format", "json")
+    assert (again.exit_code, again.stdout) == (2, "") and "not an empty folder" in again.stderr
+
+
 def test_nodes_are_the_default() -> None:
     assert invoke("init", "pilot").exit_code == 0
     assert load_spec("pilot/data").task == "node"

@@ -97,6 +97,19 @@ def test_every_help_ends_with_an_example_that_parses(words: tuple[str, ...]) -> 
         parse(line)
 
 
+def test_every_verb_of_a_pilot_tells_machines_what_it_tells_people() -> None:
+    program: Any = get_command(app)
+    mute = []
+    for words in VERBS:
+        command = program
+        for word in words:
+            command = command.commands[word]
+        told = {name for option in command.params for name in option.opts}
+        if words[0] in ("init", "charter", "site", "conduct", "status", "run"):
+            mute += [words] if not hasattr(command, "commands") and "--format" not in told else []
+    assert mute == [("site", "start")]  # in the foreground: a supervisor hears its exit code
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from secure_fgl.cli._shared.output import WORDS, cell, console, grid, print_json
-from secure_fgl.cli._shared.verb import Format, exit_code
+from secure_fgl.cli._shared.verb import Format
 
 if TYPE_CHECKING:
     from secure_fgl.transports.nvflare.checks.lines import Line
@@ -44,7 +44,7 @@ def _code(lines: Sequence[Line], *, strict: bool) -> int:
     from secure_fgl.transports.nvflare.checks.lines import Status
 
     for line in lines:
-        if line.error is not None:
-            return exit_code(line.error)
+        if line.code:
+            return line.code
     unseen = any(line.status is Status.NOT_CHECKED for line in lines)
     return INCONCLUSIVE if strict and unseen else OK

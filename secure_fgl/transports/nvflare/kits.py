@@ -2,9 +2,9 @@
 
 ``provision`` makes what each organisation would get from the project's administrator. ``harden``
 then narrows it: only our two classes may be named by a job, no job brings code, nobody lists or
-reads a site's files from afar, no log of a site is streamed away, all state stays below the kit,
-and messages go in pieces that keep memory flat. Between organisations each site's operator runs
-`harden` on its own kit.
+reads a site's files from afar, no log of a site is streamed away, no state lies where all users
+share it, and messages go in pieces that keep memory flat. Between organisations each site's
+operator runs `harden` on its own kit.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 from secure_fgl.errors import UsageError
 from secure_fgl.transports.nvflare.ending import end, held_back, kill
 from secure_fgl.transports.nvflare.engine.memory import COMMUNICATION, COMMUNICATION_FILE, MEMORY
+from secure_fgl.transports.nvflare.engine.stores import keep_below
 from secure_fgl.transports.nvflare.site.channel import SOCKET, SOCKET_VARIABLE
 
 PROJECT = "secure_fgl"
@@ -106,7 +107,7 @@ def harden(kit: Path) -> None:
     resources["class_allow_list"] = list(CLASSES)
     resources["allow_log_streaming"] = False
     resources["components"] = [c for c in components if c["id"] not in NO_STREAMS]
-    _keep_below(kit, resources)
+    keep_below(kit, resources)
     roles = ("project_admin", "org_admin", "lead")
     rights = {role: dict(RIGHTS) for role in roles}
     authorization = {"format_version": "1.0", "permissions": {**rights, "member": {"view": "any"}}}
@@ -134,17 +135,6 @@ def _sending(file: Path) -> dict[str, Any]:
             fix="mend it, or take it away, then harden the kit again",
         )
     return {**COMMUNICATION, **own}
-
-
-def _keep_below(kit: Path, resources: dict[str, Any]) -> None:
-    """Move a server's stores, which NVFlare puts under /tmp for all users, below its kit."""
-    if "snapshot_persistor" not in resources:
-        return
-    store = resources["snapshot_persistor"]["args"]["storage"]["args"]
-    store["root_dir"] = str(kit / "state" / "snapshots")
-    for component in resources["components"]:
-        if component["id"] == "job_manager":
-            component["args"]["uri_root"] = str(kit / "state" / "jobs")
 
 
 def _project(sites: Sequence[str], port: int) -> dict[str, Any]:

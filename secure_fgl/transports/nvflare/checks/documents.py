@@ -13,6 +13,7 @@ from secure_fgl.federation import Federation
 from secure_fgl.store.sides.places import RUNS, places_of
 from secure_fgl.store.sides.site_log import NAME as LOG
 from secure_fgl.transports.nvflare.checks.lines import NotChecked, Subject
+from secure_fgl.transports.nvflare.checks.users import named
 from secure_fgl.transports.nvflare.keys.identity_file import IDENTITY_FILE, is_locked
 from secure_fgl.transports.nvflare.rules.versions import check_versions, installed
 
@@ -34,12 +35,15 @@ def folder(subject: Subject) -> str:
         found = path.lstat()
         if found.st_uid != os.geteuid():
             raise UsageError(
-                f"{path} belongs to another user (number {found.st_uid}).",
+                f"{path} belongs to another user, {named(found.st_uid)}.",
                 why="the party's process could not use it, or somebody else can change it",
-                fix=f"chown {os.geteuid()} {path}",
+                fix="run site check as the party's user, or as root"
+                if path == party
+                else f"chown {os.geteuid()} {path}",
             )
         _closed(path, found.st_mode)
-    return f"{len(entries) + len(of_runs)} entries, all this user's; keys are closed to others"
+    owner, count = named(os.geteuid()), len(entries) + len(of_runs)
+    return f"{count} entries, all of the user {owner}; keys are closed to others"
 
 
 def _closed(path: Path, mode: int) -> None:

@@ -22,6 +22,7 @@ from secure_fgl.store.files import content
 from secure_fgl.transports.nvflare.checks.hardening import check_belongs
 from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
 from secure_fgl.transports.nvflare.checks.lines import NotChecked, Subject
+from secure_fgl.transports.nvflare.checks.users import closed_to_us, named
 from secure_fgl.transports.nvflare.engine.memory import COMMUNICATION
 
 __all__ = ["certificate", "in_force", "kit", "sending", "server_answers", "server_name"]
@@ -33,16 +34,43 @@ _ANEW = "have the site's certificate made anew, and unpack the kit again"
 
 
 def kit(subject: Subject) -> str:
-    """The kit is of this party's site, apart from the party's folder, and its key is closed."""
+    """The kit is of this party's site and one user's, apart from the party; its key is closed."""
     found = subject.kit
-    site = check_belongs(subject.party, found, subject.run)
+    closed = closed_to_us(subject.party) is not None
+    site = found.site if closed else check_belongs(subject.party, found, subject.run)
     key = found.startup("ssl_private_key")
     if _mode(key) & 0o077:
         raise UsageError(
             f"{key} can be read by other users of this machine.", fix=f"chmod 600 {key}"
         )
+    _check_owner(found)
     host, port = found.dialled
-    return f"site {site}, {_whom(found)} {host}:{port}"
+    said = f"site {site}, {_whom(found)} {host}:{port}"
+    if closed:
+        raise NotChecked(f"{said}; whether it is this party's, root sees")
+    return said
+
+
+def _check_owner(found: KitFiles) -> None:
+    """See that nobody but the kit's user, and root, could change what is in force in it."""
+    owner = found.folder.stat().st_uid
+    for path, other in _owners(found.folder):
+        if other not in (owner, 0):
+            raise UsageError(
+                f"{path} belongs to the user {named(other)}, and the kit to {named(owner)}.",
+                why="who owns what is in force in a kit can widen it",
+                fix=f"chown -R {owner} {found.folder}",
+            )
+
+
+def _owners(kit: Path) -> list[tuple[Path, int]]:
+    """Return whose each entry is of which NVFlare reads what is in force; raises UsageError."""
+    try:
+        places = [place for name in ("startup", "local") if (place := kit / name).exists()]
+        paths = [*places, *(one for place in places for one in sorted(place.iterdir()))]
+        return [(path, path.lstat().st_uid) for path in paths]
+    except OSError as error:
+        raise UsageError(f"{kit} cannot be listed ({error.strerror}).") from error
 
 
 def in_force(subject: Subject) -> str:
@@ -56,6 +84,10 @@ def in_force(subject: Subject) -> str:
         anew = found.relay and not found.mutual
         raise UsageError(
             f"The kit is wider than it may be: {'; '.join(wrong)}.",
+            why=""
+            if anew
+            else "it was not narrowed yet, or made anew since: nvflare deploy "
+            "prepare, too, takes local/resources.json away",
             fix="have the kits made anew with connection_security: mtls at the relay's "
             "listening_host"
             if anew

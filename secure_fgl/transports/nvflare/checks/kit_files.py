@@ -15,12 +15,12 @@ from cryptography.x509.oid import NameOID
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import content
 from secure_fgl.transports.nvflare.engine.memory import COMMUNICATION_FILE
+from secure_fgl.transports.nvflare.engine.stores import SHARED, stores
 from secure_fgl.transports.nvflare.kits import CLASSES, NO_STREAMS, RIGHTS
 
 __all__ = ["KitFiles"]
 
 _LIMIT = 1 << 20  # bytes; of each of the kit's files that are read
-_SHARED = "/tmp/nvflare"  # noqa: S108 - where NVFlare puts stores by itself
 _MORE = "*_resources.json"  # NVFlare's job_resources.json, and names with __, __j_ and __p_
 _RELAY = "relay__resources.json"
 """Where NVFlare's provisioning names the relay that a site dials in the server's place."""
@@ -43,7 +43,15 @@ class KitFiles:
     def open(cls, folder: str | Path) -> KitFiles:
         """Look whose kit a folder is; raises UsageError for what is none of a server or site."""
         place = Path(folder).expanduser().resolve()
-        found = [k for k in ("server", "client") if (place / "startup" / f"fed_{k}.json").is_file()]
+        kinds = {k: place / "startup" / f"fed_{k}.json" for k in ("server", "client")}
+        try:
+            found = [kind for kind, file in kinds.items() if file.is_file()]
+        except OSError as error:
+            raise UsageError(
+                f"{place} cannot be reached ({error.strerror}).",
+                why="it, or a folder above it, is closed to this user",
+                fix="do this as root, or as the kit's user",
+            ) from error
         if len(found) != 1:
             raise UsageError(
                 f"{place} is no start-up kit of a server or a site of NVFlare.",
@@ -152,8 +160,8 @@ class KitFiles:
         named = {str(c.get("id")) for c in found.get("components", ()) if isinstance(c, dict)}
         if streams := sorted(named & {*NO_STREAMS}):
             yield f"the component {streams[0]} is still there"
-        if f'"{_SHARED}' in json.dumps(found):
-            yield f"a store of the server lies under {_SHARED}, which all users share"
+        if f'"{SHARED}' in json.dumps(found):
+            yield f"a store of the server lies under {SHARED}, which all users share"
         custom = self.folder / "local" / "custom"
         if custom.is_dir() and any(custom.iterdir()):
             yield "local/custom holds code, which NVFlare puts before ours"
@@ -208,6 +216,10 @@ class KitFiles:
             for role, rights in permissions.items()
         }
 
+    def stores(self) -> list[str]:
+        """Return where a server keeps jobs and snapshots, as NVFlare sees it; raises UsageError."""
+        return stores(self._document("local/resources.json"))
+
     def classes(self) -> list[str]:
         """Return the classes that a job may name; raises UsageError."""
         return [str(c) for c in self._document("local/resources.json")["class_allow_list"]]
@@ -227,7 +239,10 @@ class KitFiles:
         try:
             data = content(path, _LIMIT)
         except OSError as error:
-            raise UsageError(f"{path} cannot be read ({error.strerror}).") from error
+            raise UsageError(
+                f"{path} cannot be read ({error.strerror}).",
+                fix=f"see that the kit's own user can: chown -R USER {self.folder}",
+            ) from error
         if data is None:
             raise UsageError(f"{path} is too large to be a file of a kit.")
         return data

@@ -13,6 +13,7 @@ from audits.evidence.steps import NotChecked, Status
 from crypto.errors import CryptoError
 from protocols.errors import SecureFglError
 from protocols.wire.roster import Identity
+from secure_fgl.cli._shared.verb import exit_code
 from secure_fgl.errors import UsageError
 from secure_fgl.reasons import explain
 from secure_fgl.store.sides.places import place_of
@@ -22,7 +23,7 @@ from secure_fgl.transports.nvflare.joining import kept_charter
 from secure_fgl.transports.nvflare.keys.identity_file import load_identity
 from secure_fgl.transports.nvflare.party import PartyKit
 
-__all__ = ["Check", "Line", "NotChecked", "Status", "Subject", "look", "utc"]
+__all__ = ["Check", "Line", "NotChecked", "Status", "Subject", "failed", "look", "utc"]
 
 
 def utc() -> datetime:
@@ -102,14 +103,14 @@ class Line:
         status: OK, FAIL or NOT CHECKED.
         said: one sentence.
         todo: what to do, where something is to be done.
-        error: why it failed.
+        code: exit code of what failed; 0 if nothing did.
     """
 
     name: str
     status: Status
     said: str
     todo: str = ""
-    error: Exception | None = None
+    code: int = 0
 
 
 S = TypeVar("S")
@@ -121,12 +122,21 @@ def look(name: str, check: Callable[[S], str], subject: S) -> Line:
         return Line(name, Status.OK, check(subject))
     except NotChecked as missing:
         return Line(name, Status.NOT_CHECKED, str(missing))
-    except SecureFglError as error:
+    except Exception as error:
+        return failed(name, error)
+
+
+def failed(name: str, error: Exception) -> Line:
+    """Return the line of a check that raised; of an error that is not ours its text stays out."""
+    said, todo = _told(error)
+    return Line(name, Status.FAIL, said, todo, exit_code(error))
+
+
+def _told(error: Exception) -> tuple[str, str]:
+    if isinstance(error, SecureFglError):
         why = f" {error.why[:1].upper()}{error.why[1:].rstrip('.')}." if error.why else ""
-        said = f"{error.what}{why}"
-        return Line(name, Status.FAIL, said, error.fix, error)
-    except CryptoError as error:
+        return f"{error.what}{why}", error.fix
+    if isinstance(error, CryptoError):
         what, _, todo = error.diagnostics()
-        return Line(name, Status.FAIL, what, todo, error)
-    except Exception as error:  # its text may hold data
-        return Line(name, Status.FAIL, " ".join(explain(error, again="")), "", error)
+        return what, todo
+    return " ".join(explain(error, again="")), ""  # its text may hold data

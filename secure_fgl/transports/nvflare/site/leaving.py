@@ -27,7 +27,7 @@ from secure_fgl.transports.nvflare.site.channel import SOCKET, of_run
 if TYPE_CHECKING:
     from secure_fgl.transports.nvflare.party_process import PartyProcess
 
-__all__ = ["go_on", "only_supervisor", "sign_off", "stop", "was_stopped"]
+__all__ = ["go_on", "only_supervisor", "sign_off", "stop", "supervisor_of", "was_stopped"]
 
 _NOTE, _LOCK = "stopped", "site.lock"
 _LOOK_SECONDS = 0.1
@@ -166,6 +166,25 @@ def only_supervisor(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(file)  # which unlocks
+
+
+def supervisor_of(folder: Path) -> int | None:
+    """Return the number of the process that keeps a run up at this party, if one does here.
+
+    Nothing is written. Raises OSError where the file cannot be read.
+    """
+    try:
+        file = os.open(folder / _LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        told, _, where = os.pread(file, 128, 0).decode("ascii", "replace").partition(" ")
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:  # it is held, by whom it names
+        return int(told) if told.isdecimal() and where == _numbers() else None
+    finally:
+        os.close(file)
+    return None
 
 
 def _at_rest(folder: Path) -> bool:
