@@ -150,30 +150,39 @@ for path in sys.stdin.read().splitlines():
 
 
 @contextlib.contextmanager
-def adopting() -> Iterator[None]:
-    """Let what a command leaves in the background be this process's to collect once it ended.
+def adopting(*, seconds: float = 60.0) -> Iterator[None]:
+    """Let what a command leaves in the background be this process's, and collect it once it ended.
 
-    It is else whoever is process 1, which in a container may collect nothing.
+    It is else process 1's, which in a container may collect nothing.
+
+    Raises:
+        AssertionError: something of it has not ended at the end.
     """
-    libc = ctypes.CDLL(None)
+    import psutil  # NVFlare needs it too
+
+    here, libc = psutil.Process(), ctypes.CDLL(None)
+    before = {*here.children()}
     libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         yield
+        deadline = time.monotonic() + seconds
+        while left := {*here.children()} - before:
+            assert time.monotonic() < deadline, f"these did not end: {left}"
+            for one in left:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(one.pid, os.WNOHANG)
+            time.sleep(0.05)
     finally:
         libc.prctl(_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 def end(base: Path, *, seconds: float = 60.0) -> list[int]:
     """End all that was started below a folder; return what does not end."""
-    number, deadline, told = signal.SIGTERM, time.monotonic() + seconds, set[int]()
+    number, deadline = signal.SIGTERM, time.monotonic() + seconds
     while (left := processes_of(base)) and time.monotonic() < deadline:
         for process in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, number)
-        told |= {*left}
         time.sleep(0.5 if number == signal.SIGKILL else 5.0)
         number = signal.SIGKILL
-    for process in told:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(process, os.WNOHANG)
     return left
