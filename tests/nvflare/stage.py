@@ -83,13 +83,19 @@ class Parties:
         return found
 
 
-def assemble(config: Config, folder: Path) -> Parties:
-    """Let every party make its keys, agree on one charter and keep it."""
+def assemble(config: Config, folder: Path, *, called: str = "site") -> Parties:
+    """Let every party make its keys, agree on one charter and keep it.
+
+    Args:
+        config: of the run.
+        folder: new; each party gets one of its name in it.
+        called: what the sites are called, with their numbers.
+    """
     federation = Federation.from_config(config)
     plan = federation.plan()
     known = roles_of(plan, federation.policy)
     others = [name for name in known if name != AGGREGATOR_NAME]
-    where = {name: f"site-{number}" for number, name in enumerate(others, 1)}
+    where = {name: f"{called}-{number}" for number, name in enumerate(others, 1)}
     where[AGGREGATOR_NAME] = SERVER_SITE
     folders = {site: folder / name for name, site in where.items()}
     announced = [

@@ -37,27 +37,20 @@ from tests.laws.search import found, spellings
 from tests.nvflare.left import processes_of
 from tests.nvflare.stage import SERVER_SITE, assemble, banks
 from tests.nvflare.test_own_folders import NAMES, SPEC, tables
+from tests.pilot_page import console
 from tests.secure_fgl.cli_tools import ROOT, invoke, start
 
 # On a busy machine NVFlare does not always come up in time.
 pytestmark = pytest.mark.long
 
-PAGE = (ROOT / "docs" / "pilot.md").read_text("utf-8")
 ROUNDS = 2
 
 
-def commands(section: str) -> list[list[str]]:
+def commands(title: str) -> list[list[str]]:
     """Return the commands that a section of the page shows, word by word."""
-    text = PAGE[PAGE.index(f"## {section}\n") :]
-    blocks = re.findall(r"```console\n(.*?)```", text.partition("\n## ")[0] or text, flags=re.S)
-    lines = [line for block in blocks for line in block.splitlines()]
-    assert lines and all(line.startswith("$ secure-fgl ") for line in lines), lines
-    return [line.split()[2:] for line in lines]
-
-
-def section(title: str) -> str:
-    rest = PAGE[PAGE.index(f"## {title}\n") + 3 :]
-    return rest.partition("\n## ")[0]
+    lines = console(title)
+    assert all(line.startswith("secure-fgl ") for line in lines), lines
+    return [line.split()[1:] for line in lines]
 
 
 def pilot(base: Path) -> Path:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shlex
 import shutil
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
+from typer.testing import Result
 
 from protocols.policy.policy import PrivacyPolicy
 from protocols.policy.release import Release
@@ -24,12 +28,14 @@ from secure_fgl.config import Config
 from secure_fgl.consortium import Consortium
 from secure_fgl.data.own import load_spec
 from secure_fgl.store.sides.places import place_of
+from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
+from secure_fgl.transports.nvflare.facts import Facts
 from secure_fgl.transports.nvflare.party import PartyKit
+from tests.pilot_page import PAGE, blocks, console, document
 from tests.secure_fgl.cli_tools import ROOT, invoke
-from tests.secure_fgl.test_own_docs import BLOCK, walk
+from tests.secure_fgl.test_own_docs import walk
 
-TEXT = (ROOT / "docs" / "pilot.md").read_text("utf-8")
 ROLE = "--organisation A --role client"
 PARTIES = ("north", "east", "south", "west", "notary", "office")
 
@@ -54,14 +60,11 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     before = Path.cwd()
     os.chdir(folder)
     try:
-        for language, path, body in BLOCK.findall(TEXT):
-            if path:
-                walk(language, path, body)
-            for line in body.splitlines() if language == "sh" else ():
-                if line.startswith("nvflare "):
-                    nvflare(line)
-                else:
-                    walk(language, path, line)
+        for line in (line for b in blocks() if b.language == "sh" for line in b.body.splitlines()):
+            if line.startswith("nvflare "):
+                nvflare(line)
+            else:
+                walk("sh", "", line)
     finally:
         os.chdir(before)
     return folder
@@ -129,8 +132,10 @@ def test_the_files_of_the_pilot_fit_together() -> None:
     assert [n for n, role in sorted(members.items()) if role == "client"] == plan["clients"]
     assert set(members) == set(PartyKit.load("parties/north").charter.sites)
     steps = Path("pilot/STEPS.md").read_text()
-    for command in ("site new", "charter draw", "charter show", "charter sign", "site join"):
-        assert f"secure-fgl {command}" in steps and f"secure-fgl {command}" in TEXT
+    agree = ("site new", "charter draw", "charter show", "charter sign", "site join")
+    play = ("site start", "site stop", "conduct", "status", "site hand-over", "audit gather")
+    for command in (*agree, *play):
+        assert f"secure-fgl {command}" in steps and f"secure-fgl {command}" in PAGE
     assert "$" not in steps and "pilot/config.yaml" in steps
     asked = [yaml.safe_load(path.read_text()) for path in Path("pilot/engine").glob("*.yaml")]
     (project,) = [one["server"] for one in asked if "server" in one]
@@ -140,7 +145,7 @@ def test_the_files_of_the_pilot_fit_together() -> None:
     assert set(who) == {*members} - {"aggregator"} | {host, f"admin@{host}"}
     assert {n for n, p in who.items() if p["type"] == "client"} == {*members} - {"aggregator"}
     assert who["hospital-north"]["org"] == "hospital_north"
-    for line in yaml.safe_load(BLOCK.findall(TEXT)[1][2])["data"]["partition"]["names"]:
+    for line in document("data")["partition"]["names"]:
         assert line in members
 
 
@@ -149,8 +154,8 @@ def test_who_has_which_model_is_shown_and_the_page_s_policy_is_one() -> None:
     assert "Models after the run" in shown.stdout and "what all clients share" in shown.stdout
     found = json.loads(invoke("charter", "show", "signed.json", "--format", "json").stdout)
     assert found["models"]["key_authority"] == "none" and "held back" not in found["models"]
-    (held,) = [yaml.safe_load(b[2])["release"] for b in BLOCK.findall(TEXT) if "release:" in b[2]]
-    policy = PrivacyPolicy.preset("he").model_copy(update={"release": Release.model_validate(held)})
+    held = Release.model_validate(document("release"))
+    policy = PrivacyPolicy.preset("he").model_copy(update={"release": held})
     charter = replace(PartyKit.load("parties/north").charter, policy=policy)
     assert "A05" in models_of(charter)["held back"]
 
@@ -244,3 +249,123 @@ def test_facts_that_are_not_the_consortium_s_or_the_plan_s_draw_no_charter() -> 
         "none.json", *listed,
     )  # fmt: skip
     assert moved.exit_code == 2 and not Path("none.json").exists()
+
+
+def drawn(consortium: Path, out: str) -> Result:
+    """Let the office draw the charter once more, with another list of who takes part."""
+    facts = [str(path) for path in sorted(Path("parties").glob("*/*.facts.json"))]
+    return invoke(
+        "charter", "draw", "pilot/config.yaml", *facts, "--server", "fl.example.org",
+        "--consortium", consortium, "--out", out,
+    )  # fmt: skip
+
+
+def test_a_fingerprint_that_is_revoked_as_the_page_says_is_in_no_charter(tmp_path: Path) -> None:
+    agreed = yaml.safe_load(Path("pilot/consortium.yaml").read_text())
+    theirs = Facts.decode(next(Path("parties/north").glob("*.facts.json")).read_bytes()).fingerprint
+    (foreign,) = document("revoked")
+    assert foreign != theirs
+    for revoked, code in ((foreign, 0), (theirs, 2)):  # the first is the control: nobody's
+        file = tmp_path / f"{code}.yaml"
+        file.write_text(yaml.safe_dump({**agreed, "revoked": [revoked]}))
+        assert Consortium.load(file).revoked == (revoked,)
+        found = drawn(file, str(tmp_path / f"{code}.json"))
+        assert found.exit_code == code, found.stderr
+        assert (tmp_path / f"{code}.json").exists() is (code == 0)
+        assert ("is revoked" in " ".join(found.stderr.split())) is (code == 2)
+
+
+def test_a_policy_keeps_things_for_as_long_as_the_page_says(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    kept = yaml.safe_dump({"retention": document("retention")})
+    policy.write_text(Path("pilot/policy.yaml").read_text() + kept)
+    found = PrivacyPolicy.load(policy).retention
+    told = {str(role): kept.model_dump(exclude_none=True) for role, kept in found.items()}
+    assert told == document("retention")
+    done = invoke("plan", "pilot/config.yaml", "--set", f"policy={policy}")
+    assert done.exit_code == 0, done.stderr
+    policy.write_text(policy.read_text().replace("models:", "modells:"))  # the control
+    assert invoke("plan", "pilot/config.yaml", "--set", f"policy={policy}").exit_code == 2
+
+
+def test_kits_are_made_with_the_relay_that_the_page_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = document("participants")
+    (relay,) = [one for one in shown if one["type"] == "relay"]
+    (site,) = [one["name"] for one in shown if one["type"] == "client"]
+    plain = kits._project
+
+    def project(names: Sequence[str], port: int) -> dict[str, Any]:
+        made = plain(names, port)
+        own = [one for one in made["participants"] if one["type"] != "client"]
+        direct = [one for one in made["participants"] if one["name"] == "hospital-east"]
+        return {
+            **made,
+            "participants": [*own, *deepcopy(shown), *direct],
+        }  # NVFlare takes keys away
+
+    monkeypatch.setattr(kits, "_project", project)
+    made = kits.provision(tmp_path / "kits", [site, "hospital-east"], port=8102)
+    found, direct = (KitFiles.open(made.sites[name]) for name in (site, "hospital-east"))
+    there = relay["listening_host"]
+    assert found.relay == relay["name"]
+    assert found.dialled == (there["default_host"], there["port"]) and found.mutual
+    assert direct.relay == "" and direct.dialled == ("localhost", 8102)  # the control
+
+
+def test_the_page_s_words_on_stopping_hold_at_a_site_that_has_nothing_at_work() -> None:
+    """Real processes are started and stopped by tests/nvflare/test_six_users.py."""
+    shutil.copytree("parties/north", "stopped/parties/north")
+    starts, _, stops, again = console("Starting a site")
+    os.chdir("stopped")
+    assert invoke(*stops.split()[1:]).exit_code == 0
+    refused = invoke(*starts.split()[1:3], "parties/north")
+    assert refused.exit_code == 2
+    assert again.split()[-1] == "--again" and "--again" in refused.stderr
+    (sweeps,) = console("The model, and forgetting")
+    done = invoke(*sweeps.split()[1:])
+    assert done.exit_code == 0 and "Nothing is over" in done.stderr
+
+
+# --- that all of the page is run ------------------------------------------------------------------
+
+TAKES = {"console": ("console", "commands"), "yaml": ("document",)}
+"""By what a test takes a block of the page, to run it: those of a section, or that with a key."""
+
+
+def taken(folder: Path = ROOT / "tests") -> set[tuple[str, str]]:
+    """Return what tests take of the page."""
+    found = set[tuple[str, str]]()
+    for file in folder.rglob("test_*.py"):
+        text = file.read_text("utf-8")
+        if "pilot_page" not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args):
+                continue
+            for language, names in TAKES.items():
+                if node.func.id in names and isinstance(node.args[0], ast.Constant):
+                    found.add((language, str(node.args[0].value)))
+    return found
+
+
+def not_run(page: str = PAGE) -> list[str]:
+    """Return the blocks of a page that no test takes; those in `sh` are walked by `walked`."""
+    known, found = taken(), list[str]()
+    for block in blocks(page):
+        if block.language == "sh":
+            continue
+        keys = yaml.safe_load(block.body) if block.language == "yaml" else [block.section]
+        if not all((block.language, key) in known for key in keys):
+            found.append(f"{block.section}: {block.language}")
+    return found
+
+
+def test_every_block_of_the_page_is_run_by_a_test() -> None:
+    assert not_run() == []
+    everything = {(b.language, b.section) for b in blocks() if b.language == "console"}
+    keys = {("yaml", k) for b in blocks() if b.language == "yaml" for k in yaml.safe_load(b.body)}
+    assert taken() == everything | keys  # and no test takes what is not there
+    for planted in ("console\n$ secure-fgl new\n", "yaml\nnew: 1\n", "text\nnew\n"):  # controls
+        assert not_run(f"{PAGE}\n## New\n\n```{planted}```\n") == [f"New: {planted.split()[0]}"]
