@@ -44,6 +44,8 @@ from tests.nvflare.test_site_process import (
 )
 from tests.secure_fgl.cli_tools import invoke
 
+pytestmark = pytest.mark.long
+
 CLIENT, SEED, DAY = "site-2", 7, 86400
 WORKER = "secure_fgl.isolation.worker"
 
@@ -121,7 +123,6 @@ class Unruly:
             assert (code, said) in ((ReturnCode.OK, first), (ReturnCode.BAD_TASK_DATA, []))
 
 
-@pytest.mark.long
 def test_o5_requests_that_come_twice_late_and_out_of_order_change_nothing(
     stage: Stage, memory: Run
 ) -> None:
@@ -136,7 +137,6 @@ def test_o5_requests_that_come_twice_late_and_out_of_order_change_nothing(
     assert "started again" not in (stage.folder / "process.log").read_text(), session
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("off", [-DAY, DAY])
 def test_a_site_whose_clock_is_a_day_off_takes_part_and_its_ledger_says_so(
     off: int, stage: Stage, memory: Run
@@ -222,7 +222,6 @@ class Killed:
         return self.said
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("moment", ["recorded", "sending"])
 def test_a_client_that_is_killed_while_it_uploads_sends_the_very_same_bytes(
     moment: str, stage: Stage, memory: Run
@@ -274,7 +273,6 @@ class StoppedSite:
         raise Enough
 
 
-@pytest.mark.long
 def test_a_client_that_is_stopped_while_it_trains_says_nothing_more(stage: Stage) -> None:
     supervisor = stage.site.start()
     until(stage.site.listens)
@@ -314,10 +312,7 @@ def authority(tmp_path: Path) -> Iterator[Asking]:
         yield Asking(site, Relay(parties.charter.run), first_call(parties), hold)
 
 
-LONG = pytest.mark.long
-
-
-@pytest.mark.parametrize("moment", ["sending", pytest.param("recorded", marks=LONG)])
+@pytest.mark.parametrize("moment", ["sending", "recorded"])
 def test_a_session_that_is_killed_while_it_answers_says_the_very_same_bytes(
     moment: str, authority: Asking
 ) -> None:
@@ -335,8 +330,8 @@ def test_a_session_that_is_killed_while_it_answers_says_the_very_same_bytes(
     assert len(entries(site.folder, "release")) == 1
 
 
-@pytest.mark.parametrize("moment", ["recorded", pytest.param("asked", marks=LONG)])
-@pytest.mark.parametrize("stops", [True, pytest.param(False, marks=LONG)])
+@pytest.mark.parametrize("moment", ["recorded", "asked"])
+@pytest.mark.parametrize("stops", [True, False])
 def test_what_is_being_answered_when_a_site_is_stopped_does_not_leave(
     moment: str, stops: bool, authority: Asking
 ) -> None:
@@ -364,7 +359,6 @@ def test_what_is_being_answered_when_a_site_is_stopped_does_not_leave(
     assert entries(site.folder, "release") == [entry]
 
 
-@pytest.mark.long
 @NAMESPACES
 def test_t4_a_client_with_data_needs_no_network_and_cannot_read_the_kit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
