@@ -16,6 +16,7 @@ MINUTES ?= 10
 ENGINE := tests/nvflare/test_nvflare_run.py tests/nvflare/test_nvflare_sites.py \
           tests/nvflare/test_rehearsal.py tests/nvflare/test_roles_killed.py \
           tests/nvflare/test_six_users.py tests/nvflare/test_two_federations.py \
+          tests/nvflare/test_site_refuses.py tests/nvflare/test_site_rounds.py \
           tests/nvflare/test_two_runs.py
 LOG    := .pytest_cache/engine.log
 CHECKS := .pytest_cache/checks.log

@@ -128,6 +128,8 @@ def test_a_test_that_fails_finds_a_fault():
     assert verdict(0, "3 passed") is None
     fixture = "E   ValueError: no\nERROR tests/a.py::test_b - ValueError: no\n1 error"
     assert verdict(1, fixture) == "tests/a.py::test_b"
+    logged = f"ERROR    a.b:c.py:80 what the code logged\n{failed}"
+    assert verdict(1, logged) == "tests/a.py::test_b[c d]"
 
 
 @pytest.mark.parametrize(

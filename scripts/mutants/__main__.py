@@ -38,7 +38,7 @@ WHOLE = (
     "--ignore=tests/nvflare/test_nvflare_run.py",
     "--ignore=tests/nvflare/test_nvflare_sites.py",
 )
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", re.MULTILINE)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S.*?)(?: - |$)", re.MULTILINE)
 _BROKEN = re.compile(
     r"^E\s+(?:\S*\.)?(SyntaxError|IndentationError|ImportError|ModuleNotFoundError|NameError|"
     r"NotOurCode|CircularImport)\b",

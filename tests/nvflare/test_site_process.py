@@ -5,6 +5,7 @@ The party is a key authority: it holds a key, and needs no data.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -60,6 +61,7 @@ class Site:
     folder: Path
     kit: Path
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
 
     def start(self, *more: str, alone: bool = False) -> subprocess.Popen[bytes]:
         """Start it; `alone`: in namespaces of its own."""
@@ -70,7 +72,7 @@ class Site:
         with (self.folder / "process.log").open("ab") as log:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                env={**os.environ, "PYTHONPATH": str(ROOT), **self.environment},
                 start_new_session=True,
             )  # fmt: skip
         self.started.append(process)
@@ -95,21 +97,27 @@ def made(tmp_path: Path) -> Parties:
     return assemble(banks(policy="he"), tmp_path / "parties")
 
 
-@pytest.fixture
-def site(made: Parties, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    kit = tmp_path / "kit"
+@contextlib.contextmanager
+def process_of(folder: Path, kit: Path) -> Iterator[Site]:
+    """Yield a party's own process, to be started, which the relay of this process reaches."""
     kit.mkdir(mode=0o700)
     (kit / "client.key").write_text("the engine's own")
-    folder = made.folders[AUTHORITY]
-    monkeypatch.setenv(channel.SOCKET_VARIABLE, str(folder / "socket"))
     found = Site(folder, kit)
-    yield found
-    for process in found.started:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(channel.SOCKET_VARIABLE, str(folder / "socket"))
         try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-        process.wait()
+            yield found
+        finally:
+            for process in found.started:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+@pytest.fixture
+def site(made: Parties, tmp_path: Path) -> Iterator[Site]:
+    with process_of(made.folders[AUTHORITY], tmp_path / "kit") as found:
+        yield found
 
 
 def ask(data: bytes) -> tuple[str, list[bytes]]:
@@ -130,11 +138,13 @@ def first_call(made: Parties) -> bytes:
     return found
 
 
-def signed(site: Site) -> bool:
-    """Tell whether its ledger ends where its signed head says; and that its key still is there."""
-    found = Run(site.folder).verify()
-    steps = {step.name: step for step in found.steps}
-    assert "not destroyed" in steps["keys"].detail  # it can go on, so it says so (O9)
+def signed(site: Site, *, keyed: bool = True) -> bool:
+    """Tell whether its ledger ends where its signed head says.
+
+    It can go on: of a party that holds a key to sums, that key is there and it says so (O9).
+    """
+    steps = {step.name: step for step in Run(site.folder).verify().steps}
+    assert ("not destroyed" in steps["keys"].detail) is keyed
     return "1 signed head covers exactly these entries" in steps["tree"].detail
 
 
@@ -199,23 +209,14 @@ def within(session: int | None, act: Callable[[], int]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-@pytest.mark.skipif(
-    not lonely(), reason="this machine gives no namespaces, or files no other owner"
-)
-def test_t4_a_party_needs_no_network_and_cannot_read_the_kit(made: Parties, site: Site) -> None:
-    """What the kernel refuses it, and every process that it could start, is tried by raw calls."""
-    call, key = first_call(made), site.kit / "client.key"
-    for path in (key, site.kit):
+@contextlib.contextmanager
+def tries(key: Path) -> Iterator[tuple[Callable[[], int], Callable[[], int]]]:
+    """Yield two raw tries, which return the kernel's error: to reach a server, and to read a key.
+
+    The server is one of this machine's, and the key gets another owner.
+    """
+    for path in (key, key.parent):
         os.chown(path, STRANGER, STRANGER)
-    site.start("--socket", str(site.folder / "socket"), alone=True)
-    until(site.listens)
-    assert ask(call)[0] == ReturnCode.OK
-    session = site.session()
-    assert os.readlink("/proc/self/ns/net") != os.readlink(f"/proc/{session}/ns/net")
-    devices = Path(f"/proc/{session}/net/dev").read_text().splitlines()[2:]
-    assert [line.split(":")[0].strip() for line in devices] == ["lo"]
-    told = look("network", listed.ALONE["network"], Subject(site.folder, None, None, utc()))
-    assert told.status is Status.OK and str(site.started[-1].pid) in told.said  # and so it is told
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1].to_bytes(2, "big")
         address = b"\x02\x00" + port + socket.inet_aton("127.0.0.1") + bytes(8)
@@ -228,7 +229,33 @@ def test_t4_a_party_needs_no_network_and_cannot_read_the_kit(made: Parties, site
         def reads() -> int:
             return int(not key.read_bytes())
 
-        assert within(session, connects) == errno.ENETUNREACH
-        assert within(None, connects) == 0  # the control
-        assert within(session, reads) == errno.EACCES
-        assert within(None, reads) == 0  # the control
+        yield connects, reads
+
+
+def unreachable(process: int, connects: Callable[[], int], reads: Callable[[], int]) -> None:
+    """See that what a process could start reaches neither, and that this process reaches both."""
+    assert os.readlink("/proc/self/ns/net") != os.readlink(f"/proc/{process}/ns/net")
+    devices = Path(f"/proc/{process}/net/dev").read_text().splitlines()[2:]
+    assert [line.split(":")[0].strip() for line in devices] == ["lo"]
+    assert within(process, connects) == errno.ENETUNREACH
+    assert within(None, connects) == 0  # the control
+    assert within(process, reads) == errno.EACCES
+    assert within(None, reads) == 0  # the control
+
+
+NAMESPACES = pytest.mark.skipif(
+    not lonely(), reason="this machine gives no namespaces, or files no other owner"
+)
+
+
+@NAMESPACES
+def test_t4_a_party_needs_no_network_and_cannot_read_the_kit(made: Parties, site: Site) -> None:
+    """What the kernel refuses it, and every process that it could start, is tried by raw calls."""
+    call = first_call(made)
+    with tries(site.kit / "client.key") as raw:
+        site.start("--socket", str(site.folder / "socket"), alone=True)
+        until(site.listens)
+        assert ask(call)[0] == ReturnCode.OK
+        unreachable(site.session(), *raw)
+    told = look("network", listed.ALONE["network"], Subject(site.folder, None, None, utc()))
+    assert told.status is Status.OK and str(site.started[-1].pid) in told.said  # and so it is told
