@@ -37,6 +37,7 @@ ROUNDS = 2
 PATIENCE = 300.0  # seconds for what takes some on a quiet machine
 STRANGE = Path(__file__).parent / "strange"
 ON_DISK, BROUGHT = "strange_code", "strange_brought"
+DEPLOYED = "job_deploy_detail"  # what each site said to a job's files, in NVFlare's store
 ASKED, STRANGER = ("site-1", "site-2"), "site-5"
 
 
@@ -352,8 +353,10 @@ def test_the_same_jobs_start_where_kits_were_not_hardened(tmp_path: Path) -> Non
                     job = console.submit(folder)
                     until((markers / left).exists, seconds=PATIENCE)
                     ended(console, job)
-            until(lambda: "BYOC not permitted" in told(made.sites[narrow]), seconds=PATIENCE)
+                metas = (made.server / "state" / "jobs").glob("*/meta")
+                said = [word for meta in metas for word in json.loads(meta.read_text())[DEPLOYED]]
         finally:
             with held_back():
                 processes.stop()
+        assert said.count(f"{narrow}: NVFLARE_ERROR: BYOC not permitted") == 1
         assert not [file.name for file in markers.iterdir() if file.name.endswith(f"@{narrow}")]
