@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import os
 import re
+import shutil
 import signal
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -222,6 +223,7 @@ def test_the_search_finds_what_is_planted(left: Left) -> None:
     finally:
         for file, data in before.items():
             file.write_bytes(data) if data is not None else file.unlink()
+        shutil.rmtree(state)
     wanted = {(str(file), name) for file, (_, name) in planted.items()}
     member = f"{state / 'data'}:app/config/config_fed_client.json"
     assert found == wanted | {(member, f"row at {NAMES[2]}")}
