@@ -13,7 +13,8 @@ MINUTES ?= 10
 
 # NVFlare's client keeps state for its whole process: after other tests of it no server is found.
 # So each of these files has a process of its own, which waits for others most of the time.
-ENGINE := tests/nvflare/test_nvflare_run.py tests/nvflare/test_nvflare_sites.py \
+ENGINE := tests/nvflare/test_engine_logs.py tests/nvflare/test_foreign_jobs.py \
+          tests/nvflare/test_nvflare_run.py tests/nvflare/test_nvflare_sites.py \
           tests/nvflare/test_rehearsal.py tests/nvflare/test_roles_killed.py \
           tests/nvflare/test_six_users.py tests/nvflare/test_two_federations.py \
           tests/nvflare/test_site_refuses.py tests/nvflare/test_site_rounds.py \

@@ -55,10 +55,10 @@ class Stage:
 
 @contextlib.contextmanager
 def staged(
-    config: Config, base: Path, data_root: Path | None
+    config: Config, base: Path, data_root: Path | None, parties: Parties | None = None
 ) -> Iterator[tuple[Stage, kits.Processes]]:
     """Yield a federation of real processes, every job of which is tapped."""
-    parties = assemble(config, base / "parties")
+    parties = parties or assemble(config, base / "parties")
     sites = [site for site in parties.folders if site != SERVER_SITE]
     made = kits.provision(base / "kits", sites, port=kits.free_port())
     (base / "tap").mkdir()

@@ -15,6 +15,7 @@ from secure_fgl.federation import Federation
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import joining, party
 from secure_fgl.transports.nvflare.charter import Charter
+from secure_fgl.transports.nvflare.keys.passphrase import Passphrase
 from secure_fgl.transports.nvflare.party import PartyKit
 
 CLIENTS = 4  # the fewest that `masks` admits: each client and three others (O10)
@@ -83,12 +84,20 @@ class Parties:
         return found
 
 
-def assemble(config: Config, folder: Path, *, called: str = "site") -> Parties:
+def assemble(
+    config: Config,
+    folder: Path,
+    locked: Mapping[str, Passphrase] | None = None,
+    *,
+    called: str = "site",
+) -> Parties:
     """Let every party make its keys, agree on one charter and keep it.
 
     Args:
         config: of the run.
         folder: new; each party gets one of its name in it.
+        locked: by the party's name, what its keys are put under; where that is asked for, see
+            `keys.passphrase`.
         called: what the sites are called, with their numbers.
     """
     federation = Federation.from_config(config)
@@ -98,8 +107,10 @@ def assemble(config: Config, folder: Path, *, called: str = "site") -> Parties:
     where = {name: f"{called}-{number}" for number, name in enumerate(others, 1)}
     where[AGGREGATOR_NAME] = SERVER_SITE
     folders = {site: folder / name for name, site in where.items()}
+    under = locked or {}
     announced = [
-        party.new_identity(folders[where[name]], name, role) for name, role in known.items()
+        party.new_identity(folders[where[name]], name, role, under.get(name))
+        for name, role in known.items()
     ]
     facts: Any = {"plan": plan, "policy": federation.policy, "config": config}
     charter = Charter.draw_up(announced, where, **facts, spec=federation.own_spec())

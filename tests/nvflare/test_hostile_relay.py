@@ -73,6 +73,40 @@ def test_a_stopped_aggregator_sends_nothing_more_to_a_relay_that_answers_at_once
     assert came == ([[b"one"]] if stop else [[b"one"], [b"two"]])
 
 
+@pytest.mark.parametrize("stop", [True, False])
+def test_an_exchange_s_time_passes_once_there_is_a_job(
+    stop: bool, place: Path, supervised: tuple[socket.socket, Control]
+) -> None:
+    """The first one may take what the job says, from when the job is there."""
+    supervisor, control = supervised
+    waits, found = threading.Event(), list[Any]()
+
+    def office() -> None:
+        waits.set()
+        try:
+            found.append(carrier.allowed())
+        except channel.Stopped as error:
+            found.append(type(error))
+
+    with channel.listen(place) as listener:
+        carrier = RelayCarrier(listener, ME, control, RUN)
+        thread = threading.Thread(target=office)
+        thread.start()
+        assert waits.wait(10)
+        thread.join(0.3)
+        assert thread.is_alive() and found == []
+        if stop:
+            supervisor.shutdown(socket.SHUT_WR)
+            thread.join(10)
+        else:
+            with channel.connect(place) as connection:
+                channel.send(connection, {"do": JOB, "run": RUN, "deadline": 7.0})
+                thread.join(10)
+                assert carrier.allowed() == 7.0  # of the job that is there, at once
+        carrier.hang_up()
+    assert found == [channel.Stopped if stop else 7.0]
+
+
 def test_a_folder_that_is_swapped_after_it_was_checked_gets_no_socket(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,6 +80,7 @@ class Network:
     does: Callable[[Network, str, Shareable], Shareable | None]
     first: dict[tuple[str, bytes], list[bytes]] = field(default_factory=dict)
     past: dict[str, list[Shareable]] = field(default_factory=dict)
+    patience: list[float] = field(default_factory=list)
 
     def new_context(self) -> Any:
         return contextlib.nullcontext(FLContext())
@@ -94,6 +95,7 @@ class Network:
     def deliver(self, site: str, asked: Shareable) -> Shareable:
         """Hand a request over; the very same bytes must never get two answers."""
         asked = fobs.loads(fobs.dumps(asked))
+        self.patience.append(wire.patience(asked))
         name = asked.get_header(ReservedHeaderKey.TASK_NAME)
         reply = self.seats[site].execute(name, asked, FLContext(), Signal())
         if name == wire.TASK and "envelopes" in asked and "envelopes" in reply:
@@ -197,6 +199,7 @@ def test_o5_what_comes_twice_late_or_out_of_order_changes_nothing(
 ) -> None:
     network = Network(seats_of(stage), unruly())
     played(stage, network)
+    assert max(network.patience) <= 240.0  # what the job says, of the first exchange as well
     result = stage.result()
     assert result["model_sha256"] == memory.model_sha256
     same = ("metrics", "lost_rounds", "exchanges", "bytes_up", "bytes_down")

@@ -5,7 +5,8 @@ Python imports this by its name before anything else runs. Two kinds of processe
 - Of an engine's job: all that tasks and results carry, of either direction, goes through the two
   functions that are wrapped here, and a copy of it is kept.
 - Of a party's session, where a test asks for it by a variable: it waits at a moment that the test
-  names by a file, and its clock is off. Nothing of that is in the product.
+  names by a file, its clock is off, or every secret that it draws is noted. Nothing of that is in
+  the product.
 """
 
 from __future__ import annotations
@@ -98,3 +99,21 @@ if os.environ.get(HOLD) and "secure_fgl.transports.nvflare.site.session" in sys.
         _send(connection, head, envelopes, **more)
 
     PartyProcess.receive, channel.send, Sandbox._ask = _receiving, _sending, _computing
+
+_DRAWN = os.environ.get("SECURE_FGL_TEST_DRAWN")
+
+if _DRAWN and any(module.endswith(".site.session") for module in sys.orig_argv):
+    from crypto import samplers
+
+    _entropy = samplers.entropy
+    _noted = Path(_DRAWN) / f"{os.getpid()}.hex"
+
+    def entropy(count: int) -> bytes:
+        """Return what the operating system drew; shorter than a key are nonces, which travel."""
+        drawn = _entropy(count)
+        if count >= samplers.KEY_BYTES:
+            with _noted.open("a") as file:
+                file.write(f"{drawn.hex()}\n")
+        return drawn
+
+    samplers.entropy = entropy

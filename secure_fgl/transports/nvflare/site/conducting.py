@@ -37,9 +37,6 @@ class RelayCarrier:
         users: whose processes may.
         control: says when to wait no longer.
         run: of which a relay's job must be.
-
-    Attributes:
-        deadline: seconds that an exchange may take, as the job says.
     """
 
     def __init__(
@@ -48,7 +45,20 @@ class RelayCarrier:
         self._listener, self._users, self._control = listener, users, control
         self._run = run
         self._relay: socket.socket | None = None
-        self.deadline = _DEADLINE
+        self._allowed = _DEADLINE
+
+    def allowed(self) -> float:
+        """Return how many seconds an exchange may take, as the job says that runs or comes next.
+
+        Where none runs it is waited for: an office may be up for days before its job is there, and
+        no exchange's time passes meanwhile.
+
+        Raises:
+            Stopped: this process is to end.
+        """
+        if self._relay is None:
+            self._called()
+        return self._allowed
 
     def carry(
         self,
@@ -107,7 +117,7 @@ class RelayCarrier:
                 if head.get("do") == JOB and head.get("run") == self._run:
                     told = head.get("deadline")
                     if isinstance(told, float) and _SHORTEST <= told <= _LONGEST:
-                        self.deadline = told
+                        self._allowed = told
                     self._relay = relay
                     return relay
             relay.close()
@@ -143,9 +153,7 @@ def conduct_run(kit: PartyKit, process: PartyProcess | None, carrier: RelayCarri
     """
     session = process.session if process is not None else None
     heard = session.heads.heard if isinstance(session, AggregatorSession) else ()
-    transport = SiteTransport.of(
-        kit.charter, carrier, deadline=lambda: carrier.deadline, heard=heard
-    )
+    transport = SiteTransport.of(kit.charter, carrier, deadline=carrier.allowed, heard=heard)
     try:
         if process is not None:
             _conduct(kit, process, transport)
