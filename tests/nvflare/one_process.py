@@ -1,8 +1,8 @@
 """A whole run in one process: each party's own code of its process in a thread, over its socket.
 
-The relays (`Seat`, `Conductor`), the sockets, and what a party's process does from its first line to
-its end (`session.run`) are those of real sites. What is left out is NVFlare's network, which hands
-requests over through its own encoding, and that parties are processes of their own.
+The relays (`Seat`, `Conductor`), the sockets, and what a party's process does (`session.run`) are
+those of real sites. Left out is NVFlare's network, of which only the encoding is there, and that
+parties are processes of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 

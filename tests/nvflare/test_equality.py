@@ -2,7 +2,7 @@
 
 Over the real relays, sockets and code of a party's process, in one process (`one_process`). What is
 drawn from the operating system and moves a result, noise, groups and the order of a relay's boxes,
-is the same in both runs (`Draws`): else no two runs of one seed are equal, wherever they are played.
+is the same in both runs (`Draws`): else no two runs of one seed are equal, wherever they are.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _WHO = threading.local()
 
 
 class Draws:
-    """Stands for the operating system where a draw moves a result: each party has its own stream."""
+    """Stands for the operating system where a draw moves a result; a stream for each party."""
 
     def __init__(self, patch: pytest.MonkeyPatch, seed: int = 0) -> None:
         self.seed, self.taken, receive = seed, Counter[str](), Session.receive
