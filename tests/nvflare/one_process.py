@@ -84,6 +84,7 @@ def played(
     run, kits = parties.charter.run, {site: parties.kit(site) for site in parties.folders}
     # Workers are forked, so before there are threads.
     opened = {kit.name: open_process(kit) for kit in kits.values()}
+    files = [process.files for process in opened.values()]
     patch.setattr(session, "open_process", lambda kit: opened.pop(kit.name))
     patch.setattr(executor, "os", SimpleNamespace(environ=_Surroundings()))
     server = parties.folders[SERVER_SITE].absolute() / channel.SOCKET
@@ -114,6 +115,8 @@ def played(
                 thread.join(PATIENCE)
             abort.trigger("over")
             relay.join(PATIENCE)
+            for one in files:  # of who did not end in order, and with them its worker
+                one.close()
     assert not any(thread.is_alive() for thread in (*threads, relay))
     assert panics == []
     return codes
