@@ -77,7 +77,7 @@ def cosigned(kit: PartyKit, client: str, heads: Sequence[bytes]) -> list[bytes]:
 
 
 def keep(kit: PartyKit, notes: Sequence[bytes]) -> None:
-    """Keep what the aggregator cosigned in the store, and in ``run/budgets/`` if the run took of it.
+    """Keep what the aggregator cosigned in the store, and in ``run/budgets/`` if the run took any.
 
     A note that is older than what this run took is none of this run's: whoever runs the server
     could bring one of an earlier run, and a budget without what this run took would extend it.
