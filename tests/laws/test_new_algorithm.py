@@ -14,6 +14,7 @@ from protocols.errors import NotAdmitted
 from secure_fgl import _floors
 from secure_fgl.catalogue import algorithm_names
 from secure_fgl.federation import Federation
+from tests import forked
 from tests.laws import test_admission as admission
 from tests.laws import test_equality as equality
 from tests.laws import test_evidence as evidence
@@ -68,6 +69,18 @@ def test_a_copy_under_a_new_name_is_judged_by_every_law(
     equality.test_every_policy_gives_the_same_model_and_metrics(NEW, POLICIES, recorded)
     same = {recorded(name, "he").result["model_sha256"] for name in (NEW, "fed_avg")}
     assert len(same) == 1
+
+
+@pytest.mark.long
+def test_a_copy_under_a_new_name_learns_the_same_at_sites(
+    drop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
+    from tests.nvflare.test_equality import test_sites_learn_what_memory_learns as at_sites
+
+    forked.use(monkeypatch)  # a fresh process would not look into the folder
+    write(drop)
+    at_sites(NEW, "masks", tmp_path)
 
 
 def test_a_file_that_sends_each_update_is_not_admitted_by_the_pilot(drop: Path) -> None:

@@ -59,7 +59,7 @@ def two(made: Parties) -> tuple[PartyKit, PartyKit]:
 
 def test_a_client_s_head_comes_back_with_the_aggregator_s_signature(made: Parties) -> None:
     client, office = two(made)
-    store = spend(client.name)
+    store = spend(client.name, made.charter.run)
     assert budgets_of(made.charter, client.name) == {client.name: DATA}
     (note,) = cosigned(office, client.name, own_heads(client))
     key = made.charter.roster.party(AGGREGATOR_NAME).verify
@@ -69,6 +69,23 @@ def test_a_client_s_head_comes_back_with_the_aggregator_s_signature(made: Partie
     assert (client.run_folder / "budgets" / f"{client.name}.checkpoint").read_bytes() == note
     (client.run_folder / "budgets" / f"{client.name}.checkpoint").unlink()
     assert own_heads(office) == []
+
+
+def test_a_run_that_took_nothing_keeps_the_note_in_the_store_alone(made: Parties) -> None:
+    """As `local` does under noise: verification refuses a note of a budget that was left alone."""
+    client, office = two(made)
+    store = spend(client.name)  # by another run
+    place = client.run_folder / "budgets" / f"{client.name}.checkpoint"
+    (note,) = cosigned(office, client.name, own_heads(client))
+    keep(client, [note])
+    assert not place.exists()
+    (floor,) = store.path.glob("*.floor")
+    assert note.decode().splitlines()[-1] in floor.read_text()
+    spend(client.name, made.charter.run)  # the control
+    (note,) = cosigned(office, client.name, own_heads(client))
+    keep(client, [note])
+    assert place.read_bytes() == note
+    place.unlink()
 
 
 def test_a_store_that_is_put_back_is_refused_by_what_was_cosigned(made: Parties) -> None:
@@ -142,7 +159,7 @@ def test_a_site_tells_its_heads_at_the_end_alone_and_keeps_what_comes_back(
     sites = {k: v for k, v in parties.charter.sites.items() if k != AGGREGATOR_NAME}
     folders = {site: parties.folders[site] for site in ("site-1", SERVER_SITE)}  # others are away
     seats = seated(Parties(parties.charter, folders), monkeypatch)
-    spend("client-1")
+    spend("client-1", parties.charter.run)
     for note in ([], [b""], [bytes(64)]):
         assert seats["site-1"].answer(wire.BUDGET, note) == Heard(Code.UNREADABLE)
     asked: list[tuple[str, str]] = []

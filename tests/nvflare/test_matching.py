@@ -18,6 +18,7 @@ from secure_fgl.federation import Federation
 from secure_fgl.store.finished_run import Run
 from secure_fgl.transports.nvflare.party import new_tag_key
 from secure_fgl.transports.nvflare.party_process import conduct, open_process
+from tests.nvflare.alike import check_models, check_result
 from tests.nvflare.faulty import Dying
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, gather
 from tests.nvflare.test_engine import seated, transport
@@ -76,9 +77,9 @@ def test_a_run_over_tasks_is_the_run_in_memory(
         bring(parties, clients(parties))
     deaths = played(parties, monkeypatch, killed=True)
     assert deaths[Role.MATCHER] >= 2 and (mode == "hmac") == (Role.TAG_SERVER not in deaths)
-    result = parties.result()
-    same = ("bytes_up", "bytes_down", "exchanges", "lost_rounds", "rounds", "form")
-    assert {key: result[key] for key in same} == {key: twin.result[key] for key in same}
+    assert twin.result["model_sha256"] is not None
+    check_result(parties, twin)
+    check_models(parties, twin)
     monkeypatch.setattr("audits.evidence.roster_file.TRANSPORTS", ("memory", "nvflare"))
     found = Run(gather(parties, tmp_path / "run")).verify()
     assert found.verdict == "self-consistent only", found.failed

@@ -77,7 +77,7 @@ def cosigned(kit: PartyKit, client: str, heads: Sequence[bytes]) -> list[bytes]:
 
 
 def keep(kit: PartyKit, notes: Sequence[bytes]) -> None:
-    """Keep what the aggregator cosigned, in the store and in ``run/budgets/``.
+    """Keep what the aggregator cosigned in the store, and in ``run/budgets/`` if the run took any.
 
     A note that is older than what this run took is none of this run's: whoever runs the server
     could bring one of an earlier run, and a budget without what this run took would extend it.
@@ -95,7 +95,9 @@ def keep(kit: PartyKit, notes: Sequence[bytes]) -> None:
         budgets_of(kit.charter, kit.name).items(), notes, strict=False
     ):
         anchor = Anchor(note.decode("utf-8", "replace"), AGGREGATOR_NAME, key)
-        if anchor.checkpoint().size < store.taken(kit.name, dataset, kit.charter.run):
+        taken = store.taken(kit.name, dataset, kit.charter.run)
+        if anchor.checkpoint().size < taken:
             raise EvidenceError(STEP, "a note on a budget is older than what this run took")
         store.anchor(anchor, kit.name, dataset)
-        folder.write(f"budgets/{name}.checkpoint", note)
+        if taken:  # verification refuses a note of a budget that the run left alone
+            folder.write(f"budgets/{name}.checkpoint", note)
