@@ -18,6 +18,7 @@ from secure_fgl.errors import UsageError
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import party_process
 from secure_fgl.transports.nvflare.party_process import PartyProcess, open_process
+from secure_fgl.transports.nvflare.sessions.status import STATUS_FILE, State, read_status
 from secure_fgl.transports.nvflare.site import leaving
 from secure_fgl.transports.nvflare.site.answering import Answerer
 from secure_fgl.transports.nvflare.site.codes import END, TASK, Code
@@ -102,6 +103,19 @@ def test_o9_an_aggregator_killed_as_its_run_ended_keeps_no_key_of_its_state(
         ours.close()  # it ends as soon as it waits for a relay
         run(kit, kit.folder / "socket", ME, Control(theirs))
     assert not keys.exists() and not (kit.run_folder / "private").exists()
+
+
+def test_a_start_after_the_end_finds_the_run_over(made: Parties) -> None:
+    """A unit that is enabled starts with every boot, also when its run is over."""
+    kit = made.kit(AUTHORITY)
+    open_process(kit).close()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert run(kit, kit.folder / "socket", ME, Control(theirs)) == 0
+        assert read_status(kit.folder).state == State.OVER
+        (kit.folder / STATUS_FILE).unlink()  # the control: nothing says that it is over
+        with pytest.raises(UsageError, match="cannot be resumed"):
+            run(kit, kit.folder / "socket", ME, Control(theirs))
 
 
 def test_a_stop_holds_though_a_start_took_the_last_one_back_meanwhile(
