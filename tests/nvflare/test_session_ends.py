@@ -19,8 +19,9 @@ from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import party_process
 from secure_fgl.transports.nvflare.party_process import PartyProcess, open_process
 from secure_fgl.transports.nvflare.sessions.status import STATUS_FILE, State, read_status
-from secure_fgl.transports.nvflare.site import leaving
+from secure_fgl.transports.nvflare.site import leaving, supervisor
 from secure_fgl.transports.nvflare.site.answering import Answerer
+from secure_fgl.transports.nvflare.site.channel import listen, of_run
 from secure_fgl.transports.nvflare.site.codes import END, TASK, Code
 from secure_fgl.transports.nvflare.site.control import Control
 from secure_fgl.transports.nvflare.site.session import run
@@ -156,3 +157,28 @@ def test_a_stop_signals_nobody_whose_number_counts_elsewhere(
             other.kill()
             supervisor.__exit__(None, None, None)
         leaving.stop(folder, seconds=5.0)  # it is at rest, wherever it was
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_stop_takes_away_the_socket_of_a_killed_process_wherever_it_listened(
+    noted: bool, made: Parties, tmp_path: Path
+) -> None:
+    """Units keep it at /run/secure-fgl; while it is there the others wait for who comes back."""
+    folder = made.folders[AUTHORITY]
+    place = place_of(folder)
+    listens = of_run(tmp_path / "meet" / "socket", place.name)
+    listens.parent.mkdir(mode=0o700)
+    listen(listens).close()  # as a process that is killed leaves it
+    if noted:  # else the control: nobody said where it is
+        leaving.note_place(place, listens)
+    leaving.stop(folder, seconds=5.0)
+    assert listens.exists() is not noted
+
+
+def test_a_supervisor_notes_where_its_process_listens(made: Parties, tmp_path: Path) -> None:
+    folder = made.folders[AUTHORITY]
+    place = place_of(folder)
+    (place / "charter.json").unlink()  # its process says so and ends at once
+    asked = tmp_path / "meet" / "socket"
+    assert supervisor.start(folder, place=asked, users=[os.geteuid()], say=lambda line: None) != 0
+    assert (place / "site.socket").read_text() == str(of_run(asked, place.name))
