@@ -299,6 +299,23 @@ def test_the_party_s_unit_has_no_network_and_a_user_of_its_own() -> None:
         assert f"\n{name}" in users
 
 
+def starts_what_was_stopped(engine: dict[str, list[str]]) -> bool:
+    """Tell whether NVFlare's unit pulls the party's in, which each restart of it does, too."""
+    pulling = ("Wants", "Requires", "BindsTo", "Upholds", "Requisite", "PartOf")
+    return any("secure-fgl-site@" in one for key in pulling for one in engine.get(key, ()))
+
+
+def test_a_party_s_unit_that_was_stopped_stays_so_and_keeps_its_socket() -> None:
+    for name in UNITS:
+        if name not in (PARTY, SWEEP):
+            engine = settings(name)
+            assert not starts_what_was_stopped(engine)
+            assert "secure-fgl-site@%i.service" in engine["After"][0]
+            assert starts_what_was_stopped({**engine, "Wants": engine["After"]})  # the control
+    # Without a socket the relay says `left`, and nobody waits for this site.
+    assert settings(PARTY)["RuntimeDirectoryPreserve"] == ["yes"]
+
+
 def test_engines_are_told_of_their_heaps_wherever_they_are_started() -> None:
     """As `kits.Processes` starts them: what is freed goes back to the machine."""
     from secure_fgl.transports.nvflare.engine.memory import MEMORY

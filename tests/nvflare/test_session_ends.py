@@ -18,8 +18,10 @@ from secure_fgl.errors import UsageError
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import party_process
 from secure_fgl.transports.nvflare.party_process import PartyProcess, open_process
-from secure_fgl.transports.nvflare.site import leaving
+from secure_fgl.transports.nvflare.sessions.status import STATUS_FILE, State, read_status
+from secure_fgl.transports.nvflare.site import leaving, supervisor
 from secure_fgl.transports.nvflare.site.answering import Answerer
+from secure_fgl.transports.nvflare.site.channel import listen, of_run
 from secure_fgl.transports.nvflare.site.codes import END, TASK, Code
 from secure_fgl.transports.nvflare.site.control import Control
 from secure_fgl.transports.nvflare.site.session import run
@@ -104,6 +106,19 @@ def test_o9_an_aggregator_killed_as_its_run_ended_keeps_no_key_of_its_state(
     assert not keys.exists() and not (kit.run_folder / "private").exists()
 
 
+def test_a_start_after_the_end_finds_the_run_over(made: Parties) -> None:
+    """A unit that is enabled starts with every boot, also when its run is over."""
+    kit = made.kit(AUTHORITY)
+    open_process(kit).close()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert run(kit, kit.folder / "socket", ME, Control(theirs)) == 0
+        assert read_status(kit.folder).state == State.OVER
+        (kit.folder / STATUS_FILE).unlink()  # the control: nothing says that it is over
+        with pytest.raises(UsageError, match="cannot be resumed"):
+            run(kit, kit.folder / "socket", ME, Control(theirs))
+
+
 def test_a_stop_holds_though_a_start_took_the_last_one_back_meanwhile(
     made: Parties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,3 +157,28 @@ def test_a_stop_signals_nobody_whose_number_counts_elsewhere(
             other.kill()
             supervisor.__exit__(None, None, None)
         leaving.stop(folder, seconds=5.0)  # it is at rest, wherever it was
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_stop_takes_away_the_socket_of_a_killed_process_wherever_it_listened(
+    noted: bool, made: Parties, tmp_path: Path
+) -> None:
+    """Units keep it at /run/secure-fgl; while it is there the others wait for who comes back."""
+    folder = made.folders[AUTHORITY]
+    place = place_of(folder)
+    listens = of_run(tmp_path / "meet" / "socket", place.name)
+    listens.parent.mkdir(mode=0o700)
+    listen(listens).close()  # as a process that is killed leaves it
+    if noted:  # else the control: nobody said where it is
+        leaving.note_place(place, listens)
+    leaving.stop(folder, seconds=5.0)
+    assert listens.exists() is not noted
+
+
+def test_a_supervisor_notes_where_its_process_listens(made: Parties, tmp_path: Path) -> None:
+    folder = made.folders[AUTHORITY]
+    place = place_of(folder)
+    (place / "charter.json").unlink()  # its process says so and ends at once
+    asked = tmp_path / "meet" / "socket"
+    assert supervisor.start(folder, place=asked, users=[os.geteuid()], say=lambda line: None) != 0
+    assert (place / "site.socket").read_text() == str(of_run(asked, place.name))

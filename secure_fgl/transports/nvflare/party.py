@@ -17,6 +17,7 @@
             tags.key (0600)        of clients in the mode `hmac` of matching: the key of item tags,
                                    which one of them made and its operators brought to the others
             site.lock, lock        which processes are at work
+            site.socket            where the last one listened
             stopped                the operator's word that nothing goes on
             status.json, job.json  what the operator watches
             destroying             while its ledger is destroyed by policy: who goes on with that

@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import signal
+import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,17 +21,26 @@ from protocols.errors import SecureFglError
 from secure_fgl import _floors
 from secure_fgl.errors import UsageError
 from secure_fgl.run.clock import clock
-from secure_fgl.store.files import replace
+from secure_fgl.store.files import content, replace
 from secure_fgl.store.sides.places import place_of, places_of
 from secure_fgl.transports.nvflare.site.channel import SOCKET, of_run
 
 if TYPE_CHECKING:
     from secure_fgl.transports.nvflare.party_process import PartyProcess
 
-__all__ = ["go_on", "only_supervisor", "sign_off", "stop", "supervisor_of", "was_stopped"]
+__all__ = [
+    "go_on",
+    "note_place",
+    "only_supervisor",
+    "sign_off",
+    "stop",
+    "supervisor_of",
+    "was_stopped",
+]
 
-_NOTE, _LOCK = "stopped", "site.lock"
+_NOTE, _LOCK, _PLACE = "stopped", "site.lock", "site.socket"
 _LOOK_SECONDS = 0.1
+_LONGEST = 4096  # bytes of a path
 
 
 def was_stopped(folder: Path) -> bool:
@@ -42,6 +52,11 @@ def go_on(folder: Path) -> None:
     """Take the operator's word back."""
     with contextlib.suppress(FileNotFoundError):
         (folder / _NOTE).unlink()
+
+
+def note_place(folder: Path, listens: Path) -> None:
+    """Note where a run's process listens, so that a later stop takes its socket away."""
+    replace(folder / _PLACE, os.fsencode(listens.absolute()))
 
 
 def sign_off(process: PartyProcess) -> None:
@@ -138,12 +153,22 @@ def _ended(party: Path, place: Path, deadline: float) -> None:
 
     if not was_stopped(place):  # a start --again that began meanwhile took it back
         _mark(place)
-    of_run(party / SOCKET, place.name).unlink(missing_ok=True)  # of a killed one: it left, too
+    _take_away(party, place)
     run = place / "run"
     signed = any((run / "heads").glob("*.checkpoint"))
     given_up = (run / "forgotten").is_dir() and not (run / "private").exists()  # or swept
     if (run / "roster.json").is_file() and not signed and not given_up:  # it was killed
         sign_off(open_process(PartyKit.load(party, place.name)))
+
+
+def _take_away(party: Path, place: Path) -> None:
+    """Remove the socket that a killed process left: it left, too, and nobody waits for it."""
+    listened = of_run(party / SOCKET, place.name)
+    with contextlib.suppress(FileNotFoundError):
+        listened = Path(os.fsdecode(content(place / _PLACE, _LONGEST) or b""))
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISSOCK(listened.lstat().st_mode):
+            listened.unlink()
 
 
 @contextlib.contextmanager

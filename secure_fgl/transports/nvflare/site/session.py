@@ -19,11 +19,13 @@ from pathlib import Path
 from protocols.errors import Refused
 from protocols.wire.roles import Role
 from secure_fgl.cli._shared.verb import exit_code
+from secure_fgl.errors import UsageError
 from secure_fgl.reasons import explain
 from secure_fgl.store.sides.site_log import note
 from secure_fgl.store.state_store import StateStores
 from secure_fgl.transports.nvflare.party import PartyKit
 from secure_fgl.transports.nvflare.party_process import PartyProcess, open_process
+from secure_fgl.transports.nvflare.sessions.status import State, read_status
 from secure_fgl.transports.nvflare.site import channel
 from secure_fgl.transports.nvflare.site.answering import Answerer
 from secure_fgl.transports.nvflare.site.conducting import RelayCarrier, conduct_run
@@ -70,6 +72,8 @@ def run(kit: PartyKit, place: Path, users: frozenset[int], control: Control) -> 
         what `open_process` raises, and OSError where the socket cannot be made.
     """
     conducts = kit.me.party.role is Role.AGGREGATOR
+    if not conducts and _is_over(kit):
+        return 0  # its keys are given up, and nobody asks any more; a reboot starts all units
     done = conducts and (kit.run_folder / "result.json").is_file()
     if done:  # killed just then: no key of its kept state stays (O9)
         StateStores(kit.charter.run, kit.run_folder, kit.keys).tidy()
@@ -92,6 +96,14 @@ def run(kit: PartyKit, place: Path, users: frozenset[int], control: Control) -> 
     if not over and process is not None and was_stopped(kit.folder):
         sign_off(process)
     return 0 if over or was_stopped(kit.folder) else AGAIN
+
+
+def _is_over(kit: PartyKit) -> bool:
+    """Tell whether this party closed its ledger, as its own status notes it last of all."""
+    try:
+        return read_status(kit.folder).state == State.OVER
+    except UsageError:  # nothing began here yet
+        return False
 
 
 def _conducted(

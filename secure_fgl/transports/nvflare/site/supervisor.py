@@ -24,7 +24,12 @@ from secure_fgl.store.sides.places import place_of
 from secure_fgl.store.sides.site_log import note
 from secure_fgl.transports.nvflare.site.channel import SOCKET, of_run
 from secure_fgl.transports.nvflare.site.control import UP
-from secure_fgl.transports.nvflare.site.leaving import go_on, only_supervisor, was_stopped
+from secure_fgl.transports.nvflare.site.leaving import (
+    go_on,
+    note_place,
+    only_supervisor,
+    was_stopped,
+)
 from secure_fgl.transports.nvflare.site.watch import HUNG_SECONDS, Watch
 
 __all__ = ["start"]
@@ -69,6 +74,7 @@ def start(
     Raises:
         UsageError: it is no party's folder, or the party never joined that run; the run is at work
             already, or was stopped.
+        OSError: the party's folder takes no file.
     """
     party = Path(folder)
     if not (party / "identity.json").is_file():
@@ -84,6 +90,7 @@ def start(
                 fix=f"to go on with the run: secure-fgl site start {party} --again",
             )
         listens = of_run(place or party / SOCKET, joined.name)
+        note_place(joined, listens)
         arguments = [str(party), joined.name, str(listens), *map(str, users)]
         with _ends() as ended:
             command = [sys.executable, "-P", "-m", _MODULE, *arguments]
