@@ -10,6 +10,7 @@ The tree is flat on purpose: a caller that must decide *why* a seal did not open
     ├── InvalidPoint         bytes that are no usable element of the group
     ├── SecretKeyRefused     secret key material was offered where only public keys may stand
     ├── SelfTestFailed       a primitive did not agree with itself on this installation
+    ├── NotLoaded            a library that a primitive needs could not be loaded here
     ├── InvalidProof         a Merkle proof does not connect the two hashes
     ├── InvalidSum           a total is not what the parties' vectors add up to
     ├── NotCanonical         bytes or a value without exactly one accepted encoding
@@ -31,6 +32,7 @@ __all__ = [
     "InvalidSignature",
     "InvalidSum",
     "NotCanonical",
+    "NotLoaded",
     "OutOfRange",
     "SecretKeyRefused",
     "SelfTestFailed",
@@ -113,6 +115,17 @@ class SelfTestFailed(CryptoError):
     what = "A self-test of a primitive failed."
     why = "An installed library is of an unexpected version or damaged."
     todo = "Reinstall the pinned dependencies and run the tests of this floor."
+
+
+class NotLoaded(CryptoError):
+    """A library that a primitive needs could not be loaded on this machine."""
+
+    what = "libsodium could not be loaded."
+    why = (
+        "Its loader writes a copy of it to the folder for temporary files at each start, where "
+        "nothing may be written, or nothing be executed (noexec)."
+    )
+    todo = "Let TMPDIR name a folder that may hold programs, or mount /tmp with exec."
 
 
 class InvalidProof(CryptoError):

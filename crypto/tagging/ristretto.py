@@ -17,10 +17,13 @@ from itertools import accumulate, chain
 from pathlib import Path
 from typing import Final
 
-import rbcl
-
-from crypto.errors import InvalidKey, InvalidPoint, OutOfRange
+from crypto.errors import InvalidKey, InvalidPoint, NotLoaded, OutOfRange
 from crypto.samplers import entropy
+
+try:
+    import rbcl
+except OSError as error:
+    raise NotLoaded from error
 
 __all__ = [
     "POINT_BYTES",
