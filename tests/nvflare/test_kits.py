@@ -20,6 +20,8 @@ from protocols.wire.roles import Role
 from secure_fgl.errors import UsageError
 from secure_fgl.transports.nvflare import ending, kits
 from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
+from secure_fgl.transports.nvflare.checks.lines import Line, Status
+from secure_fgl.transports.nvflare.checks.listed import check_site
 from secure_fgl.transports.nvflare.job import POLL_SECONDS, write_job
 from secure_fgl.transports.nvflare.keys.identity_file import new_identity
 from tests.nvflare.stage import SERVER_SITE, assemble, banks
@@ -249,3 +251,57 @@ def test_what_was_widened_again_is_found(
     file.write_text(json.dumps({**json.loads(file.read_text()), key: value}))
     (found,) = KitFiles.open(kit).lacking()
     assert said in found
+
+
+@pytest.mark.parametrize("which", ["resources.json", "authorization.json", "comm_config.json"])
+def test_harden_writes_through_no_link(which: str, bare: dict[str, Path], tmp_path: Path) -> None:
+    """Root may do it in a folder that the kit's own user writes to."""
+    kit, theirs = bare["site-1"], tmp_path / "root's"
+    theirs.write_text("{}")
+    place = kit / "local" / which
+    place.unlink(missing_ok=True)
+    place.symlink_to(theirs)
+    if which == "comm_config.json":  # that is read first
+        with pytest.raises(UsageError, match="cannot be read"):
+            kits.harden(kit)
+    else:
+        kits.harden(kit)
+        assert not place.is_symlink() and KitFiles.open(kit).lacking() == []
+    assert theirs.read_text() == "{}"
+
+
+def test_harden_waits_for_no_pipe_and_follows_no_folder(
+    bare: dict[str, Path], tmp_path: Path
+) -> None:
+    local = bare["site-1"] / "local"
+    kits.harden(bare["site-1"])  # the control
+    shutil.copytree(local, tmp_path / "elsewhere")
+    (local / "resources.json.default").unlink()
+    os.mkfifo(local / "resources.json.default")
+    with pytest.raises(UsageError, match="not a provisioned kit"):
+        kits.harden(bare["site-1"])
+    shutil.rmtree(local)
+    local.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="not a provisioned kit"):
+        kits.harden(bare["site-1"])
+
+
+def test_a_kit_that_others_can_change_is_found(
+    bare: dict[str, Path], parties: dict[str, Path]
+) -> None:
+    kit, party = bare["site-1"], parties["site-1"]
+    kits.harden(kit)
+    kit.chmod(0o755)
+
+    def line() -> Line:
+        return next(found for found in check_site(party, kit) if found.name == "kit")
+
+    assert line().status is Status.OK  # the control
+    (kit / "local" / "resources.json").chmod(0o666)
+    assert line().status is Status.FAIL and "go-w" in line().todo
+    kit.chmod(0o700)  # nobody gets there
+    assert line().status is Status.OK
+    kit.chmod(0o755)
+    (kit / "local" / "resources.json").chmod(0o644)
+    (kit / "local").chmod(0o777)
+    assert line().status is Status.FAIL

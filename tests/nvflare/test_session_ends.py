@@ -182,3 +182,44 @@ def test_a_supervisor_notes_where_its_process_listens(made: Parties, tmp_path: P
     asked = tmp_path / "meet" / "socket"
     assert supervisor.start(folder, place=asked, users=[os.geteuid()], say=lambda line: None) != 0
     assert (place / "site.socket").read_text() == str(of_run(asked, place.name))
+
+
+@pytest.mark.parametrize("noted", ["another's", "a pipe", "no path", "long", "below a file"])
+def test_a_stop_takes_no_socket_away_that_is_not_the_run_s(
+    noted: str, made: Parties, tmp_path: Path
+) -> None:
+    """Root may stop a site, and who writes into its folder may note any path there."""
+    folder = made.folders[AUTHORITY]
+    place = place_of(folder)
+    other = tmp_path / "meet" / "docker.sock"
+    other.parent.mkdir(mode=0o700)
+    listen(other).close()
+    mine = of_run(folder / "socket", place.name)
+    listen(mine).close()
+    (place / "site.socket").unlink(missing_ok=True)
+    if noted == "a pipe":
+        os.mkfifo(place / "site.socket")
+    else:
+        paths = {
+            "another's": str(other),
+            "no path": "\0",
+            "long": "x" * 5000,
+            "below a file": f"/etc/passwd/socket.{place.name}",
+        }
+        (place / "site.socket").write_text(paths[noted])
+    assert leaving.stop(folder, seconds=5.0) == [place.name]
+    assert other.exists()
+    assert mine.exists() is (noted == "below a file")  # else the control: where it is by default
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files another owner")
+def test_a_stop_by_root_takes_no_socket_of_another_user_away(made: Parties, tmp_path: Path) -> None:
+    folder = made.folders[AUTHORITY]
+    place = place_of(folder)
+    listens = of_run(tmp_path / "meet" / "socket", place.name)
+    listens.parent.mkdir(mode=0o700)
+    listen(listens).close()
+    os.chown(listens, 61_777, 61_777)
+    leaving.note_place(place, listens)
+    leaving.stop(folder, seconds=5.0)
+    assert listens.exists()

@@ -39,6 +39,7 @@ from tests.secure_fgl.cli_tools import invoke
 PARTY, NVFLARE, STRANGER = apart.FIRST_UID, apart.FIRST_UID + 1, apart.FIRST_UID + 2
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files another owner")
 NEW_NET = 0x40000000
+NO_LINES = (b'["one", "OK", "", "", Infinity]', b"[" * 200_000)
 KIT = ("kit", "in force", "sending", "certificate", *listed.ONLINE)
 
 
@@ -341,7 +342,7 @@ def test_a_process_that_dies_or_may_not_look_is_no_answer(
         lines = [*users.look_as_owner(checks, nobody(tmp_path), tmp_path)]
     assert [line.status for line in lines] == [Status.OK, Status.FAIL, Status.NOT_CHECKED]
     assert "ended early" in lines[1].said and lines[1].code == 2 and "see two" in lines[2].said
-    for said in (b"[]", b"no line", b'["three", "OK", "", "", 0]', b"x" * (1 << 21)):
+    for said in (b"[]", b"no line", b'["three", "OK", "", "", 0]', b"x" * (1 << 21), *NO_LINES):
         with monkeypatch.context() as patch:  # a plug-in could write there as well
             patch.setattr(users, "_tell", lambda out, *_, said=said: out.write(said + b"\n"))
             lines = [*users.look_as_owner(checks, nobody(tmp_path), tmp_path)]
@@ -376,6 +377,36 @@ def test_only_a_key_that_the_kernel_refuses_is_out_of_reach(
 
 
 @as_root
+def test_who_looks_leaves_root_s_terminal_and_what_root_has_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who shares a terminal with root types into it (TIOCSTI), and reads what root types next."""
+    (tmp_path / "root's").write_text("root's own")
+    held, session = os.open(tmp_path / "root's", os.O_RDONLY), os.getsid(0)
+
+    def has(_: Subject) -> str:
+        with contextlib.suppress(OSError):
+            return f"{os.getsid(0) == session} {os.pread(held, 99, 0).decode()}"
+        mute = {os.stat(f"/proc/self/fd/{number}").st_rdev for number in range(3)}
+        return f"{os.getsid(0) == session} {mute == {os.stat(os.devnull).st_rdev}}"
+
+    monkeypatch.setattr(users, "_other_owner", lambda folder: (os.getuid(), os.getgid()))
+    monkeypatch.setattr(users, "_become", lambda uid, gid: None)
+    checks: dict[str, Check] = {"folder": has, "keys": has, "plan": has}
+    lines = [*users.look_as_owner(checks, nobody(tmp_path), tmp_path)]
+    asks = "True root's own"  # the control: up to the passphrase
+    assert [line.said for line in lines] == [asks, asks, "False True"]
+    (line,) = users.look_as_owner({"sending": has}, nobody(tmp_path), tmp_path)
+    assert line.said == "False True"  # a kit's side asks for nothing
+    os.close(held)
+
+
+def test_a_lock_that_is_a_pipe_keeps_nobody(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "site.lock")
+    with pytest.raises(OSError, match="Illegal seek"):
+        leaving.supervisor_of(tmp_path)
+
+
 def test_a_program_that_the_party_s_user_cannot_read_is_named() -> None:
     def probed() -> str:
         try:

@@ -21,12 +21,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from protocols.errors import EvidenceError
 from secure_fgl.errors import UsageError
+from secure_fgl.store.files import Folder
 from secure_fgl.transports.nvflare.ending import end, held_back, kill
 from secure_fgl.transports.nvflare.engine.memory import COMMUNICATION, COMMUNICATION_FILE, MEMORY
 from secure_fgl.transports.nvflare.engine.stores import keep_below
 from secure_fgl.transports.nvflare.site.channel import SOCKET, SOCKET_VARIABLE
 
+_LIMIT = 1 << 20  # bytes of a kit's file
 PROJECT = "secure_fgl"
 SERVER = "localhost"
 """The server's name: NVFlare puts it into the certificate and dials it, so it must resolve."""
@@ -91,17 +94,18 @@ def provision(folder: str | Path, sites: Sequence[str], *, port: int) -> Kits:
 def harden(kit: Path) -> None:
     """Narrow one provisioned kit of a server or site; see the head of this file.
 
-    How it sends stays where its operator wrote that down (`COMMUNICATION`).
+    How it sends stays where its operator wrote that down (`COMMUNICATION`). Root may do this in a
+    folder that the kit's user can write to, so no link is followed.
 
     Raises:
         UsageError: it is not a kit as NVFlare 2.9 makes them, or what stands there on how it sends
             cannot be read.
     """
-    local = kit / "local"
+    folder = Folder(kit, mode=0o666)
     try:
-        resources = json.loads((local / "resources.json.default").read_text("utf-8"))
+        resources = json.loads(folder.read("local/resources.json.default", _LIMIT))
         components = resources["components"]
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, EvidenceError) as error:
         raise UsageError(f"{kit} is not a provisioned kit of this version of NVFlare.") from error
     resources["class_list_enforcement_mode"] = "enforce"
     resources["class_allow_list"] = list(CLASSES)
@@ -114,23 +118,22 @@ def harden(kit: Path) -> None:
     documents = {
         "resources.json": resources,
         "authorization.json": authorization,
-        COMMUNICATION_FILE: _sending(local / COMMUNICATION_FILE),
+        COMMUNICATION_FILE: _sending(folder),
     }
     for name, document in documents.items():
-        (local / name).write_text(json.dumps(document, indent=2), "utf-8")
+        folder.write(f"local/{name}", json.dumps(document, indent=2).encode())
 
 
-def _sending(file: Path) -> dict[str, Any]:
+def _sending(kit: Folder) -> dict[str, Any]:
     """Return how a kit is to send: what its operator wrote there, and ours for the rest."""
+    name = f"local/{COMMUNICATION_FILE}"
     try:
-        own = json.loads(file.read_text("utf-8"))
-    except FileNotFoundError:
-        own = {}
-    except (OSError, ValueError):
+        own = json.loads(kit.read(name, _LIMIT)) if kit.there(name) else {}
+    except (OSError, ValueError, EvidenceError):
         own = None
     if not isinstance(own, dict):
         raise UsageError(
-            f"{file} cannot be read, or is not as NVFlare wants it.",
+            f"{kit.path / name} cannot be read, or is not as NVFlare wants it.",
             why="somebody wrote down there how this kit sends, and a mistake is in it",
             fix="mend it, or take it away, then harden the kit again",
         )

@@ -61,6 +61,15 @@ def _check_owner(found: KitFiles) -> None:
                 why="who owns what is in force in a kit can widen it",
                 fix=f"chown -R {owner} {found.folder}",
             )
+    if not found.folder.stat().st_mode & 0o011:
+        return  # nobody else passes through it
+    for path in (found.folder, *(path for path, _ in _owners(found.folder))):
+        if not path.is_symlink() and _mode(path) & 0o022:
+            raise UsageError(
+                f"{path} can be changed by other users of this machine.",
+                why="who can change what is in force in a kit can widen it",
+                fix=f"chmod -R go-w {found.folder}",
+            )
 
 
 def _owners(kit: Path) -> list[tuple[Path, int]]:
@@ -68,7 +77,8 @@ def _owners(kit: Path) -> list[tuple[Path, int]]:
     try:
         places = [place for name in ("startup", "local") if (place := kit / name).exists()]
         paths = [*places, *(one for place in places for one in sorted(place.iterdir()))]
-        return [(path, path.lstat().st_uid) for path in paths]
+        targets = [path.resolve() for path in paths if path.is_symlink() and path.exists()]
+        return [(path, path.lstat().st_uid) for path in (*paths, *targets)]
     except OSError as error:
         raise UsageError(f"{kit} cannot be listed ({error.strerror}).") from error
 

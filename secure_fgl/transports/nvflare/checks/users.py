@@ -2,7 +2,8 @@
 
 A party and its kit of NVFlare have a user each, and neither reads the other's. Root looks at each
 in a process that is its owner's for good, so that a check meets what the owner's own process will
-meet, and a plug-in that the check loads is never root's.
+meet, and a plug-in that the check loads is never root's. Before any is loaded that process leaves
+root's terminal and whatever root holds open: who shares a terminal can type into it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from secure_fgl.transports.nvflare.checks.lines import Check, Line, Status, Subj
 __all__ = ["closed_to_us", "look_as_owner", "named", "unseen"]
 
 _LIMIT = 1 << 20  # bytes of a line; longer ones are none
+_ASKS = "keys"  # the check that may ask for a passphrase; what runs up to it is ours
 
 
 def named(uid: int) -> str:
@@ -73,7 +75,8 @@ def look_as_owner(checks: Mapping[str, Check], subject: Subject, folder: Path) -
         return
     found = 0
     try:
-        with contextlib.closing(_lines_of(owner, lambda: _looked(checks, subject))) as lines:
+        told = _lines_of(owner, lambda: _looked(checks, subject), _ASKS in checks)
+        with contextlib.closing(told) as lines:
             for line in lines:
                 if line.name != [*checks][found]:
                     raise UsageError("The process that looks answered what it was not asked.")
@@ -108,7 +111,7 @@ def _looked(checks: Mapping[str, Check], subject: Subject) -> Iterator[Line]:
 
 
 def _lines_of(
-    owner: tuple[int, int], looked: Callable[[], Iterable[Line]]
+    owner: tuple[int, int], looked: Callable[[], Iterable[Line]], asks: bool
 ) -> Generator[Line, None, None]:
     """Yield what a process of another user finds; raises UsageError where it finds nothing."""
     ours, theirs = os.pipe()
@@ -118,7 +121,7 @@ def _lines_of(
     if child == 0:
         with contextlib.suppress(BaseException), os.fdopen(theirs, "wb") as out:
             os.close(ours)
-            _tell(out, owner, looked)
+            _tell(out, owner, looked, asks)
         os._exit(0)
     os.close(theirs)
     try:
@@ -131,15 +134,31 @@ def _lines_of(
         os.waitpid(child, 0)
 
 
-def _tell(out: BinaryIO, owner: tuple[int, int], looked: Callable[[], Iterable[Line]]) -> None:
+def _tell(
+    out: BinaryIO, owner: tuple[int, int], looked: Callable[[], Iterable[Line]], asks: bool
+) -> None:
     try:
         _become(*owner)
+        if not asks:
+            _let_go(out.fileno())
         for line in looked():
             told = [line.name, str(line.status), line.said, line.todo, line.code]
             out.write(json.dumps(told).encode() + b"\n")
             out.flush()
+            if line.name == _ASKS:
+                _let_go(out.fileno())
     except UsageError as error:
         out.write(json.dumps([error.what, error.why, error.fix]).encode() + b"\n")
+
+
+def _let_go(kept: int) -> None:
+    """Leave root's terminal, and close what root has open, but for one descriptor."""
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        os.dup2(nothing, number)
+    os.closerange(3, kept)
+    os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
 
 
 def _read(text: bytes) -> Line:
@@ -150,7 +169,7 @@ def _read(text: bytes) -> Line:
             raise UsageError(what, why=why, fix=fix)
         name, status, said, todo, code = told
         return Line(str(name), Status(status), str(said), str(todo), int(code))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise UsageError("The process that looks said what is no line.") from error
 
 

@@ -21,7 +21,7 @@ from protocols.errors import SecureFglError
 from secure_fgl import _floors
 from secure_fgl.errors import UsageError
 from secure_fgl.run.clock import clock
-from secure_fgl.store.files import content, replace
+from secure_fgl.store.files import Folder, replace
 from secure_fgl.store.sides.places import place_of, places_of
 from secure_fgl.transports.nvflare.site.channel import SOCKET, of_run
 
@@ -162,13 +162,23 @@ def _ended(party: Path, place: Path, deadline: float) -> None:
 
 
 def _take_away(party: Path, place: Path) -> None:
-    """Remove the socket that a killed process left: it left, too, and nobody waits for it."""
+    """Remove the socket that a killed process left: it left, too, and nobody waits for it.
+
+    Who writes into the party's folder may note any path, and the operator may be root. So nothing
+    goes but a socket of the folder's owner under the name that this run's has.
+    """
     listened = of_run(party / SOCKET, place.name)
-    with contextlib.suppress(FileNotFoundError):
-        listened = Path(os.fsdecode(content(place / _PLACE, _LONGEST) or b""))
-    with contextlib.suppress(FileNotFoundError):
-        if stat.S_ISSOCK(listened.lstat().st_mode):
-            listened.unlink()
+    with contextlib.suppress(OSError, SecureFglError):
+        noted = Path(os.fsdecode(Folder(place).read(_PLACE, _LONGEST)))
+        listened = noted if noted.name.endswith(f".{place.name}") else listened
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, ValueError):
+        folder = os.open(listened.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            found = os.stat(listened.name, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISSOCK(found.st_mode) and found.st_uid == place.stat().st_uid:
+                os.unlink(listened.name, dir_fd=folder)
+        finally:
+            os.close(folder)
 
 
 @contextlib.contextmanager
@@ -199,7 +209,8 @@ def supervisor_of(folder: Path) -> int | None:
     Nothing is written. Raises OSError where the file cannot be read.
     """
     try:
-        file = os.open(folder / _LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO may lie there
+        file = os.open(folder / _LOCK, flags)
     except FileNotFoundError:
         return None
     try:
