@@ -144,6 +144,22 @@ def test_who_is_asked_alone_is_waited_for_where_too_few_are_left_without_it(cloc
     assert began + 30 <= clock.now < began + 31
 
 
+def test_others_whose_relay_says_that_they_are_away_do_not_count_as_there(clock: Clock) -> None:
+    told = Told(clock, lambda site, now: Code.AWAY if site == "site-2" else Code.DONE)
+    carried = known(told)
+    assert len(ask(carried)) == 4 and clock.now == 0.0
+    assert len(carried.exchange([Delivery("site-3", b"x")])) == 1
+    told.says = lambda s, now: Code.AWAY if s == "site-2" or now < 20 else Code.DONE
+    assert len(carried.exchange([Delivery("site-3", b"x")])) == 1  # four are needed
+    assert 20 <= clock.now < 21
+    told.says = lambda site, now: Code.DONE
+    assert len(ask(carried)) == 5
+    began = clock.now
+    told.says = lambda site, now: Code.AWAY if site == "site-3" else Code.DONE
+    assert carried.exchange([Delivery("site-3", b"x")]) == []
+    assert clock.now == began  # the control: the others are four again
+
+
 def test_who_left_is_not_waited_for_even_below_the_smallest_cohort(clock: Clock) -> None:
     told = Told(clock, lambda s, now: Code.LEFT if s in ("site-2", "site-3") else Code.DONE)
     assert len(ask(known(told))) == 3

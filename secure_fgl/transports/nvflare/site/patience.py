@@ -91,6 +91,7 @@ class SiteTransport:
         # Sites that were heard of, or waited for in vain.
         self._known = {self._sites[name] for name in heard}
         self._missed: set[str] = set()  # that did not answer by their last deadline
+        self._absent: set[str] = set()  # that had no answer when they were last asked
         self.seconds: list[float] = []
         self.heard: Callable[[str], None] = lambda party: None
         self._parties = {site: name for name, site in self._sites.items()}
@@ -180,11 +181,11 @@ class SiteTransport:
         """Tell whether the smallest cohort is not there without clients that have not answered.
 
         Where fewer than it are asked, what they missed goes to them alone, and the others count as
-        there unless they missed their last deadline.
+        there unless they had no answer when they were last asked.
         """
         if len(asked) >= self._least:
             return len(asked & {*found}) < self._least
-        gone = (asked - {*found}) | (self._missed - asked)
+        gone = (asked - {*found}) | (self._absent - asked)
         return bool(asked) and len(self._clients - gone) < self._least
 
     def _is_awaited(self, site: str, heard: Heard | None, needed: bool) -> bool:
@@ -193,7 +194,9 @@ class SiteTransport:
         if code in (Code.DONE, Code.FAILED, Code.UNREADABLE):
             self._known.add(site)
             self._missed.discard(site)
+            self._absent.discard(site)
             return False
+        self._absent.add(site)
         if code is Code.SILENT:
             self._missed.add(site)
         if site not in self._clients or site not in self._known:
