@@ -19,7 +19,7 @@ from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import party_process
 from secure_fgl.transports.nvflare.party_process import PartyProcess, open_process
 from secure_fgl.transports.nvflare.sessions.status import STATUS_FILE, State, read_status
-from secure_fgl.transports.nvflare.site import leaving, supervisor
+from secure_fgl.transports.nvflare.site import leaving, session, supervisor
 from secure_fgl.transports.nvflare.site.answering import Answerer
 from secure_fgl.transports.nvflare.site.channel import listen, of_run
 from secure_fgl.transports.nvflare.site.codes import END, TASK, Code
@@ -117,6 +117,19 @@ def test_a_start_after_the_end_finds_the_run_over(made: Parties) -> None:
         (kit.folder / STATUS_FILE).unlink()  # the control: nothing says that it is over
         with pytest.raises(UsageError, match="cannot be resumed"):
             run(kit, kit.folder / "socket", ME, Control(theirs))
+
+
+def test_a_start_after_the_end_leaves_a_refusal_in_the_status(made: Parties) -> None:
+    kit = made.kit(AUTHORITY)
+    process = open_process(kit)
+    process.status._reach(State.REFUSED, "aggregator: stale")
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert not session._is_over(kit)  # the control: nobody told it that the run is over
+        process.close()
+        assert run(kit, kit.folder / "socket", ME, Control(theirs)) == 0
+    found = read_status(kit.folder)
+    assert (found.state, found.reason) == (State.REFUSED, "aggregator: stale")
 
 
 def test_a_stop_holds_though_a_start_took_the_last_one_back_meanwhile(

@@ -99,11 +99,18 @@ def run(kit: PartyKit, place: Path, users: frozenset[int], control: Control) -> 
 
 
 def _is_over(kit: PartyKit) -> bool:
-    """Tell whether this party closed its ledger, as its own status notes it last of all."""
+    """Tell whether this party closed its ledger, as its own status notes it last of all.
+
+    Of one that refused the status stays so; its head is signed and its kept state is given up.
+    """
     try:
-        return read_status(kit.folder).state == State.OVER
+        state = read_status(kit.folder).state
     except UsageError:  # nothing began here yet
         return False
+    if state != State.REFUSED:
+        return state == State.OVER
+    head = kit.run_folder / "heads" / f"{kit.name}.checkpoint"
+    return head.is_file() and not (kit.run_folder / "private").exists()
 
 
 def _conducted(
