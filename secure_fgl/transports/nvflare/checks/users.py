@@ -157,8 +157,10 @@ def _let_go(kept: int) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in range(3):
         os.dup2(nothing, number)
-    os.closerange(3, kept)
-    os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
+    for number in map(int, os.listdir("/dev/fd")):  # of limits of a thousand million few are open
+        if number > 2 and number != kept:
+            with contextlib.suppress(OSError):
+                os.close(number)
 
 
 def _read(text: bytes) -> Line:
