@@ -28,6 +28,7 @@ from secure_fgl.transports.nvflare.checks import isolation, listed, users
 from secure_fgl.transports.nvflare.checks.lines import Check, Line, Status, Subject, look
 from secure_fgl.transports.nvflare.keys.identity_file import new_identity
 from secure_fgl.transports.nvflare.keys.passphrase import FILE_VARIABLE, from_file
+from secure_fgl.transports.nvflare.lock import check_at_rest
 from secure_fgl.transports.nvflare.site import leaving
 from tests.nvflare import apart
 from tests.nvflare.stage import assemble
@@ -405,6 +406,8 @@ def test_a_lock_that_is_a_pipe_keeps_nobody(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "site.lock")
     with pytest.raises(OSError, match="Illegal seek"):
         leaving.supervisor_of(tmp_path)
+    os.mkfifo(tmp_path / "lock")
+    check_at_rest(tmp_path, "", "")
 
 
 def test_a_program_that_the_party_s_user_cannot_read_is_named() -> None:

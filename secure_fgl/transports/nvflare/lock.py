@@ -15,6 +15,8 @@ from secure_fgl.transports.nvflare.party import PartyKit
 _LOCK_SECONDS = 30.0
 """How long a party waits for an earlier process of its own to end."""
 
+_LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO may lie there
+
 
 @contextlib.contextmanager
 def only_one(kit: PartyKit) -> Iterator[None]:
@@ -51,7 +53,7 @@ def check_at_rest(folder: Path, why: str, fix: str) -> None:
         fix: what to do then.
     """
     try:
-        file = os.open(folder / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        file = os.open(folder / "lock", _LOOK)
     except FileNotFoundError:  # no session was ever opened here
         return
     except OSError as error:
@@ -101,7 +103,7 @@ def _locked(file: int) -> bool:
 def at_work(folder: Path) -> bool:
     """Tell whether a process holds the folder of a run at a party now."""
     try:
-        file = os.open(folder / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        file = os.open(folder / "lock", _LOOK)
     except OSError:  # no session was ever opened here
         return False
     try:

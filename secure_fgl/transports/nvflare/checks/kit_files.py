@@ -227,7 +227,7 @@ class KitFiles:
     def _document(self, name: str) -> dict[str, Any]:
         try:
             found = json.loads(self._bytes(self.folder / name))
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
             raise UsageError(
