@@ -419,6 +419,24 @@ def test_a_job_that_cannot_go_on_is_cut_though_one_was_cut_for_the_same_site() -
     assert [stopped.look(sites, {"a"}, 1) for _ in range(3)] == [[]] * 3
 
 
+def test_a_job_in_which_rounds_are_lost_is_cut_for_who_is_back_and_silent() -> None:
+    """One of four is gone, one was back before the server noticed, and three are needed."""
+    sites, there, tried = ["a", "b", "c", "d"], ["a", "b", "c"], set[str]()
+
+    def job(least: int) -> returning.Returning:
+        return returning.Returning(
+            sites, sites, enough=lambda some: len(some) >= least, rounds=6, tried=tried
+        )
+
+    mine = job(3)
+    assert [mine.look(there, {"c", "d"}, r) for r in (1, 1, 2)] == [[], [], ["c"]]
+    again = job(3)  # it is silent still: perhaps its operator stopped it
+    assert [again.look(there, {"c", "d"}, r) for r in (2, 3, 4)] == [[]] * 3
+    tried.clear()
+    enough = job(2)  # the control: rounds go on without it, and a new job does not pay
+    assert [enough.look(there, {"c", "d"}, r) for r in (1, 2, 3)] == [[]] * 3
+
+
 def test_who_opens_totals_is_mandatory(tmp_path: Path) -> None:
     parties = assemble(banks(policy="he"), tmp_path / "parties")
     needed = Office.of(parties.charter, tmp_path)

@@ -6,8 +6,9 @@ cut at the end of a round, and only where the new one costs less than a tenth of
 and at once where the job is without sites that the run cannot go on without.
 
 Who died and is back sooner than the server noticed is known by its silence: it is up for the server
-and did not answer in a whole round. That may also be a party that was stopped, so a job is cut for
-a site that is silent once, until it has answered again.
+and did not answer in a whole round. Where the run cannot go on without those, rounds are lost one
+after the other, so the job is cut at the end of one, whatever is left. A silent site may also be a
+party that was stopped, so a job is cut for it once, until it has answered again.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class Returning:
         stuck = not self._enough(self._sites - self._without) and self._enough(there)
         # Of whom the server lost sight again in this job, one that was cut before says nothing.
         back = sorted((lost & set(there)) - (set() if stuck else self._tried))
-        if not back or not (stuck or (ended and self._pays(now))):
+        losing = not self._enough(self._sites - lost) and self._enough(there)
+        if not back or not (stuck or (ended and (losing or self._pays(now)))):
             return []
         self._tried.update(back)
         return back
