@@ -337,6 +337,16 @@ def test_a_kit_that_does_not_say_how_nvflare_sends_is_found(stage: Stage) -> Non
     assert "67,108,864" in stage.lines(kit=True)["sending"].said  # an operator's own stays
 
 
+def test_a_list_of_classes_that_is_none_is_found(stage: Stage) -> None:
+    file = stage.kit / "local" / "resources.json"
+    settings = json.loads(file.read_text())
+    assert stage.lines(kit=True)["in force"].status is Status.OK  # the control
+    for wrong in (5, None, {"a": 1}, "nvflare.Any"):
+        file.write_text(json.dumps({**settings, "class_allow_list": wrong}))
+        found = stage.lines(kit=True)["in force"]
+        assert found.status is Status.FAIL and "class_allow_list is no list" in found.said
+
+
 def test_what_the_engine_reads_besides_is_found(stage: Stage) -> None:
     """These files add components and settings to those of local/resources.json."""
     assert KitFiles.open(stage.kit).lacking() == []  # the control

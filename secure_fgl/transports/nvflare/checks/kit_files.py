@@ -153,8 +153,7 @@ class KitFiles:
         found = self._document("local/resources.json")
         if found.get("class_list_enforcement_mode") != "enforce":
             yield "the list of classes that a job may name is not enforced"
-        if more := sorted({*map(str, found.get("class_allow_list", ()))} - {*CLASSES}):
-            yield f"a job may name other classes than ours, {more[0]} for one"
+        yield from _open_classes(found.get("class_allow_list", []))
         if found.get("allow_log_streaming") is not False:
             yield "logs of the site may be streamed away"
         named = {str(c.get("id")) for c in found.get("components", ()) if isinstance(c, dict)}
@@ -246,3 +245,10 @@ class KitFiles:
         if data is None:
             raise UsageError(f"{path} is too large to be a file of a kit.")
         return data
+
+
+def _open_classes(listed: Any) -> Iterator[str]:
+    if not isinstance(listed, list):
+        yield "class_allow_list is no list"
+    elif more := sorted({*map(str, listed)} - {*CLASSES}):
+        yield f"a job may name other classes than ours, {more[0]} for one"
