@@ -1,4 +1,4 @@
-"""Rules on the tree as a whole: no circle of imports, and folders that one looks through at once.
+"""Rules on the tree as a whole: no circle of imports, and registries that hold their members alone.
 
 `scripts.house_rules` prints what they find with the rest.
 """
@@ -11,9 +11,6 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from secure_fgl.plugins.source import Finding
-
-MOST_FILES = 15
-"""Files of one folder besides its `__init__`; more than that answers no question."""
 
 REGISTRIES = {
     "algorithms",
@@ -32,7 +29,7 @@ def findings(files: Mapping[str, str]) -> list[Finding]:
     Args:
         files: text by path, relative to the root, with forward slashes.
     """
-    return [*_circles(files), *_folders(files)]
+    return [*_circles(files), *_registries(files)]
 
 
 def read(root: Path, folders: tuple[str, ...]) -> dict[str, str]:
@@ -71,16 +68,8 @@ def _imported(text: str, modules: Mapping[str, str]) -> Iterator[str]:
                     yield name
 
 
-def _folders(files: Mapping[str, str]) -> Iterator[Finding]:
-    counts: dict[str, int] = {}
+def _registries(files: Mapping[str, str]) -> Iterator[Finding]:
     for path in files:
         folder, _, name = path.rpartition("/")
-        if folder in REGISTRIES:
-            if name.startswith("_") and not name.startswith("__"):
-                yield Finding(path, 1, f"{folder}/ holds members alone: put it into _shared/")
-        elif name != "__init__.py":
-            counts[folder] = counts.get(folder, 0) + 1
-    for folder, count in sorted(counts.items()):
-        if count > MOST_FILES:
-            said = f"{count} files; {MOST_FILES} is the most for one folder: divide it by topic"
-            yield Finding(f"{folder}/__init__.py", 1, said)
+        if folder in REGISTRIES and name.startswith("_") and not name.startswith("__"):
+            yield Finding(path, 1, f"{folder}/ holds members alone: put it into _shared/")

@@ -17,9 +17,6 @@ from packaging.utils import canonicalize_name
 from scripts import freeze
 from scripts.house_rules import (
     FLOORS,
-    LONGER,
-    MAX_FILE_LINES,
-    MAX_LONGER,
     REGISTRIES,
     SOURCES,
     inspect,
@@ -119,8 +116,6 @@ def test_the_house_rules_hold() -> None:
         ("protocols/a.py", "f(sitting=1)"),
         ("audits/a.py", LONG_FUNCTION),
         ("audits/a.py", "class A:\n    " + LONG_FUNCTION.replace("\n", "\n    ")),
-        ("audits/a.py", "x = 1\n" * (MAX_FILE_LINES + 1)),
-        (min(LONGER), "x = 1\n" * (MAX_LONGER + 1)),
     ],
 )
 def test_a_planted_violation_is_found(path: str, text: str) -> None:
@@ -253,18 +248,12 @@ def test_an_algorithm_opens_nothing_and_climbs_nowhere(text: str) -> None:
         ("protocols/plan/steps.py", "def f(exchange, part):\n    return f'{exchange}.up.{part}'"),
         ("audits/a.py", "def f(context, bookkeeping):\n    return 'a letter'"),
         ("audits/a.py", DOCUMENTED),
-        ("audits/a.py", "x = 1\n" * MAX_FILE_LINES),
-        (min(LONGER), "x = 1\n" * MAX_LONGER),
+        ("audits/a.py", "x = 1\n" * 800),
         *[(path, "from importlib import import_module") for path in REGISTRIES],
     ],
 )
 def test_what_is_allowed_is_not_reported(path: str, text: str) -> None:
     assert inspect(path, text) == []
-
-
-def test_every_file_that_may_be_longer_is_longer() -> None:
-    for path in LONGER:
-        assert len((ROOT / path).read_text("utf-8").splitlines()) > MAX_FILE_LINES, path
 
 
 def test_a_finding_names_the_place_once() -> None:
