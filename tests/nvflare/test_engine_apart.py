@@ -31,9 +31,13 @@ from nvflare.private.fed.client.admin import FedAdminAgent
 from nvflare.private.fed.client.shell_cmd import ShellCommandProcessor
 from nvflare.security.security import FLAuthorizer
 
+from audits.report import summary
 from protocols.wire.roles import Role
+from secure_fgl.cli.run import _announce
+from secure_fgl.config import TransportConfig
 from secure_fgl.doctor import machine
 from secure_fgl.errors import UsageError
+from secure_fgl.federation import Federation
 from secure_fgl.isolation import kernel
 from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.checks import isolation
@@ -205,6 +209,20 @@ def test_a_rehearsal_says_that_nothing_is_separated(
     assert "is not a party's folder" in said[1]
 
 
+def test_the_first_lines_of_a_rehearsal_and_its_report_say_so(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    for name, word in (("memory", "SIMULATION"), ("nvflare", "REHEARSAL")):
+        config = banks(policy="he")
+        config = config.model_copy(update={"transport": TransportConfig(name=name)})
+        federation = Federation(config=config)
+        _announce(federation.plan(), federation, None, table=False)
+        first, second = capfd.readouterr().err.splitlines()[:2]
+        assert first.startswith(f"{word}: ")
+        assert (second == supervisor.NOT_SEPARATED) is (name == "nvflare")
+    assert "parties and engine ran as one user" in summary.REHEARSAL
+
+
 # --- a listener in clear ----------------------------------------------------------------------
 
 
@@ -224,9 +242,15 @@ def test_a_kit_whose_engine_would_listen_in_clear_is_found_and_narrowed(tmp_path
         file.write_text(other)
         (wrong,) = KitFiles.open(kit).lacking()
         assert CLEAR_READS in wrong
-    file.write_text('{"internal": {"scheme": "tcp"}}')
-    kits.harden(kit)
-    assert KitFiles.open(kit).lacking() == []
+    for other in (
+        '{"internal": {"scheme": "grpc", "resources": {"host": "pod"}}}',
+        '{"internal": 5}',
+    ):
+        file.write_text(other)
+        kits.harden(kit)
+        assert KitFiles.open(kit).lacking() == []
+        told = json.loads(file.read_text())["internal"]
+        assert ("pod" in other) is (told["scheme"] == "grpc" and told["resources"]["host"] == "pod")
 
 
 @pytest.mark.parametrize("make", [lambda: Seat(RUN), lambda: Conductor(RUN)])

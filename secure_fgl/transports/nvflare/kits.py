@@ -29,7 +29,7 @@ from protocols.errors import EvidenceError
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import Folder
 from secure_fgl.transports.nvflare.ending import end, held_back, kill
-from secure_fgl.transports.nvflare.engine.listener import LISTENER
+from secure_fgl.transports.nvflare.engine.listener import mutual
 from secure_fgl.transports.nvflare.engine.memory import COMMUNICATION, COMMUNICATION_FILE, MEMORY
 from secure_fgl.transports.nvflare.engine.stores import keep_below
 from secure_fgl.transports.nvflare.site.channel import SOCKET, SOCKET_VARIABLE
@@ -101,7 +101,7 @@ def harden(kit: Path) -> None:
     """Narrow one provisioned kit of a server or site; see the head of this file.
 
     How it sends stays where its operator wrote that down (`COMMUNICATION`), but for how it listens
-    for its own processes (`LISTENER`). Root may do this in a folder that the kit's user can write
+    for its own processes (`mutual`). Root may do this in a folder that the kit's user can write
     to, so no link is followed.
 
     Raises:
@@ -144,7 +144,7 @@ def _sending(kit: Folder) -> dict[str, Any]:
             why="somebody wrote down there how this kit sends, and a mistake is in it",
             fix="mend it, or take it away, then harden the kit again",
         )
-    return {**COMMUNICATION, **own, **LISTENER}
+    return mutual({**COMMUNICATION, **own})
 
 
 def _project(sites: Sequence[str], port: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from secure_fgl.errors import UsageError
 
-__all__ = ["CLEAR_READS", "LISTENER", "OTHERS_READ", "check_listener", "is_mutual"]
+__all__ = ["CLEAR_READS", "OTHERS_READ", "check_listener", "is_mutual", "mutual"]
 
 OTHERS_READ = "other sites and the server's operator can read what this user can read"
 """What holds for the user of every process of NVFlare."""
@@ -24,21 +24,31 @@ CLEAR_READS = (
     "reaches 127.0.0.1 here can read what the engine's user can read"
 )
 _MUTUAL, _FLAG = "mtls", "--parent_conn_sec"
-LISTENER: Mapping[str, Any] = {
-    "internal": {
-        "scheme": "tcp",
-        "resources": {"host": "localhost", "connection_security": _MUTUAL},
-    }
-}
-"""What a kit says of that listener, in the file of how it sends; NVFlare's default is in clear."""
+_SECURITY, _ADHOC = "connection_security", "allow_adhoc_conns"  # NVFlare's defaults: clear, no
+
+
+def mutual(sending: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how a kit sends with listeners for who shows a certificate of its root alone.
+
+    Where it listens stays as its operator, or NVFlare's launcher for containers, wrote that down.
+    """
+    internal, resources = _internal(sending)
+    listener = {"scheme": "tcp", **internal, "resources": {**resources, _SECURITY: _MUTUAL}}
+    kept = {name: value for name, value in sending.items() if name != _ADHOC}
+    return {**kept, "internal": listener}
+
+
+def _internal(sending: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a kit says of its inner listener, and of that what NVFlare calls resources."""
+    told = sending.get("internal")
+    internal = told if isinstance(told, dict) else {}
+    resources = internal.get("resources")
+    return internal, resources if isinstance(resources, dict) else {}
 
 
 def is_mutual(sending: Mapping[str, Any]) -> bool:
     """Tell whether a kit lets nobody reach its listeners without a certificate of its root."""
-    internal = sending.get("internal")
-    resources = internal.get("resources") if isinstance(internal, dict) else None
-    told = resources.get("connection_security") if isinstance(resources, dict) else None
-    return told == _MUTUAL and not sending.get("allow_adhoc_conns")
+    return _internal(sending)[1].get(_SECURITY) == _MUTUAL and not sending.get(_ADHOC)
 
 
 def check_listener(arguments: Sequence[str] | None = None) -> None:
