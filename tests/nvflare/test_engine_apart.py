@@ -172,17 +172,16 @@ def test_nothing_starts_and_checks_fail_where_party_and_engine_are_one_user(
     assert "a user of its own" in line.todo
 
 
-@as_root
-def test_an_engine_of_root_s_is_refused_and_another_user_s_is_not(
-    made: Parties, tmp_path: Path
+def test_one_user_s_engine_is_refused_and_another_s_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (kit := tmp_path / "kit").mkdir()
-    with pytest.raises(UsageError, match="is root's"):
-        isolation.check_two_users(PARTY, kit)
-    os.chown(kit, ENGINE, ENGINE)
-    assert isolation.check_two_users(PARTY, kit) == ENGINE  # the control
-    with pytest.raises(UsageError, match=OTHERS_READ):
-        isolation.check_two_users(ENGINE, kit)
+    monkeypatch.setattr(isolation, "_owner", {tmp_path: ENGINE, Path("/"): 0}.__getitem__)
+    assert isolation.check_two_users(PARTY, tmp_path) == ENGINE  # the control
+    with pytest.raises(UsageError, match="of one user"):
+        isolation.check_two_users(ENGINE, tmp_path)
+    for party in (PARTY, 0):
+        with pytest.raises(UsageError, match=OTHERS_READ):
+            isolation.check_two_users(party, Path("/"))  # of root's
 
 
 @as_root

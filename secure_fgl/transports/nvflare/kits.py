@@ -50,7 +50,8 @@ RIGHTS = {
     "clone_job": "none", "download_job": "none", "shell_commands": "none", "byoc": "none",
     "server-predeployed-flwr": "none",
 }  # fmt: skip
-"""What an administrator may do at a site; NVFlare denies what stands in no list."""
+"""What an administrator may do at a site, where a message asks NVFlare to look; what stands in no
+list is denied then."""
 NO_STREAMS = ("site_log_streamer", "log_receiver")
 """Components that a hardened kit has no more."""
 _REHEARSED = "secure_fgl.transports.nvflare.site.supervisor"

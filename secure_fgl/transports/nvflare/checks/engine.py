@@ -85,7 +85,7 @@ def _owners(kit: Path) -> list[tuple[Path, int]]:
 
 
 def in_force(subject: Subject) -> str:
-    """What a job and an administrator may do here is as narrow as `site harden` makes it."""
+    """What a job may do here, and who reaches the engine's port, is as `site harden` makes it."""
     found = subject.kit
     wrong = found.lacking()
     if not found.mutual:
