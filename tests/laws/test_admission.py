@@ -84,7 +84,7 @@ def test_refused_before_data_folder_or_ledger_exist(
     ):
         federation.run(tmp_path / "run")
     assert not list(tmp_path.iterdir())
-    text = refused.value.diagnostics()
+    text = str(refused.value)
     assert policy.name in text and name in text and "message" in text
 
 
