@@ -27,7 +27,7 @@ import numpy as np
 from algorithms.tasks import DataSpec
 from algorithms.tasks.client_model import ClientModel
 from protocols.versions import MODEL_FILE
-from secure_fgl.errors import UsageError
+from secure_fgl.errors import UsageError, path_of
 from secure_fgl.run.model_digest import npz_bytes, weights_digest
 from secure_fgl.store.client_models import Opened, Origin
 from secure_fgl.store.files import FILE_LIMIT, content, create
@@ -105,7 +105,7 @@ def load_model(path: str | Path, run: str | Path | None = None) -> TrainedModel:
         OtherVersion: it is of another version.
     """
     try:
-        data = content(Path(path), FILE_LIMIT)
+        data = content(path_of(path), FILE_LIMIT)
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read ({error.strerror}).", fix="check the path"

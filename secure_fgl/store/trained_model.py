@@ -169,7 +169,7 @@ def size_of(spec: DataSpec, config: str) -> int:
 def _spec(plan: Plan) -> DataSpec:
     try:
         lowest, highest = map(float, plan.data.scale or ("0", "0"))
-        data = plan.data.model_dump(exclude={"scale"})
+        data = plan.data.model_dump(exclude={"scale", "edges"})
         return DataSpec(**data, clients=len(plan.clients), lowest=lowest, highest=highest)
     except (TypeError, ValueError) as error:
         raise UsageError("The run's plan describes no data.", why=str(error)[:300]) from error
