@@ -43,7 +43,7 @@ class SecureFglError(Exception):
         self.what, self.why, self.fix = what, why, fix
         super().__init__(what)
 
-    def diagnostics(self) -> str:
+    def __str__(self) -> str:
         """Return what happened, the likely cause and the next step, one per line."""
         lines = [self.what]
         if self.why:

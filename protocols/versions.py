@@ -120,7 +120,7 @@ _AUDIT = "audit with the program that made the run, or run again with this one"
 
 ENVELOPE = Format("envelope", 3, "let all parties of a run use one version", mark=b"SFGL")
 PLAN = Format(
-    "plan", 9, "make a plan with this program before a run; audit with the program that made a run"
+    "plan", 10, "make a plan with this program before a run; audit with the program that made a run"
 )
 LEDGER = Format("ledger", 9, _AUDIT)
 BUNDLE = Format("bundle", 3, "check it with the program that made it, or ask for a new bundle")
@@ -131,7 +131,7 @@ CAPTURE = Format("capture", 4, _AUDIT, mark=b"SFGC")
 CLIENT_MODEL = Format(
     "client model", 1, "take the model out with the program that made the run", mark=b"SFGM"
 )
-MODEL_FILE = Format("model file", 1, "write it again with this program, or open it with that one")
+MODEL_FILE = Format("model file", 2, "write it again with this program, or open it with that one")
 REPORT = Format("report", 8, "make the report again with this program", oldest=1)
 ATTACKS = Format("list of attacks", 3, "run secure-fgl audit attack on the run again")
 WAIVERS = Format("list of waivers", 1, "give the waivers to audit report again")

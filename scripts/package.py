@@ -7,12 +7,14 @@ Run from the repository's root, in the environment that the tests run in (`make 
 The wheel is built twice, from the checkout and from the unpacked sdist, and both must hold the same
 files: then the sdist is complete. It is installed into an environment of its own without anything
 from the net; the packages that it needs are lent by this environment. Then, far from the checkout:
-`doctor`, a run of one round, and `audit verify`. Exits 1 at the first thing that is wrong.
+`init --example`, `doctor`, a run of one round, and `audit verify`. Exits 1 at the first thing that
+is wrong; otherwise both archives are left in ``dist/``.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -86,12 +88,16 @@ def main() -> int:
         if work / "environment" not in Path(found.strip()).parents:
             print(f"What was installed is not what is imported: {found.strip()}")
             return 1
-        program, example = bin_folder / "secure-fgl", source / "examples" / "banks.yaml"
+        program, example = bin_folder / "secure-fgl", away / "examples" / "banks.yaml"
+        _run(program, "init", "--example", "banks", cwd=away)
         settings = [word for setting in TINY for word in ("--set", setting)]
         print(_run(program, "doctor", "--runs", away, cwd=away))
         print(_run(program, "run", example, *settings, "--out", away / "run", cwd=away))
         print(_run(program, "audit", "verify", away / "run", cwd=away))
-        print(f"{wheel.name} and {sdist.name} were built, installed and used.")
+        (ROOT / "dist").mkdir(exist_ok=True)
+        for archive in (wheel, sdist):
+            shutil.copy(archive, ROOT / "dist")
+        print(f"{wheel.name} and {sdist.name} were built, installed and used; they are in dist/.")
     return 0
 
 

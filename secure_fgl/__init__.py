@@ -15,6 +15,8 @@ _floors.check()  # before anything of ours is imported: a stranger's `crypto` mu
 from importlib import metadata  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
+from secure_fgl.errors import check_platform  # noqa: E402
+
 if TYPE_CHECKING:
     from audits.report.models import Report
     from protocols.disclosures.names import Disclosure
@@ -58,6 +60,7 @@ def __getattr__(name: str) -> Any:
     """Import public names when they are first used, so that ``--help`` need not wait for torch."""
     if name not in __all__:
         raise AttributeError(f"module 'secure_fgl' has no attribute {name!r}")
+    check_platform()
     if name == "Federation":
         from secure_fgl.federation import Federation
 

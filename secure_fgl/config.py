@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from protocols.strict import Strict, not_yaml, problems, read_yaml
 from secure_fgl.config_partition import EvaluationConfig, FaultsConfig, PartitionConfig
 from secure_fgl.config_values import asks_for_a_variable, expanded, set_key, target
-from secure_fgl.errors import UsageError
+from secure_fgl.errors import UsageError, path_of
 
 MOST_KEPT = 1000
 """Models of rounds that a run keeps at most: the ledger's last entry has a digest of each."""
@@ -196,7 +196,7 @@ class Config(Strict):
         Raises:
             UsageError: no such file, not YAML, or not a valid configuration.
         """
-        file = Path(path)
+        file = path_of(path)
         try:
             document = read_yaml(file.read_text("utf-8"))
         except OSError as error:
@@ -289,6 +289,18 @@ class Config(Strict):
 def _bare(text: str) -> str:
     """Return a plug-in's name from its path or its name."""
     return text.rpartition("/")[2].removesuffix(".py")
+
+
+def settings_of(given: Config | Mapping[str, Any] | None) -> Config:
+    """Return a configuration, of one or of a mapping with the keys of a file; raises UsageError."""
+    if given is None or isinstance(given, Config):
+        return given or Config()
+    if isinstance(given, Mapping):
+        return Config.parse(dict(given))
+    raise UsageError(
+        f"A {type(given).__name__} is no configuration.",
+        fix="give a Config, or a mapping such as {'algorithm': {'rounds': 5}}; a file: Config.load",
+    )
 
 
 def own_root(root: str | None) -> Path:

@@ -6,6 +6,10 @@ Exit codes: 0 clean, 1 internal, 2 usage, policy or configuration, 3 findings, 4
 
 from __future__ import annotations
 
+import importlib.util
+import os
+from pathlib import Path
+
 from protocols.errors import SecureFglError
 
 OK, INTERNAL, USAGE, FINDINGS, INCONCLUSIVE, BROKEN, DRIFT, BUDGET, INTERRUPTED = (
@@ -19,6 +23,23 @@ class UsageError(SecureFglError):
 
 class SiteData(SecureFglError):
     """What was about to be handed on holds something of a site's own."""
+
+
+def path_of(given: object) -> Path:
+    """Return a path as one; raises UsageError for what names no file."""
+    if isinstance(given, str | os.PathLike):
+        return Path(given)
+    raise UsageError(f"A {type(given).__name__} is no path.", fix="give a text or a pathlib.Path")
+
+
+def check_platform() -> None:
+    """Raise UsageError on a system without file locks, which keep two processes off one ledger."""
+    if importlib.util.find_spec("fcntl") is None:
+        raise UsageError(
+            "Secure-FGL does not run on this system.",
+            why="it needs file locks (fcntl), which Windows has not",
+            fix="use Linux, or on Windows the Subsystem for Linux (WSL 2)",
+        )
 
 
 _TOLD = "What to do: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -20,12 +21,20 @@ from protocols.plan.planning import make_plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.strict import nearest
 from secure_fgl.catalogue import build_algorithm, preferred_model
-from secure_fgl.config import OWN, Config, ModelConfig, own_root
+from secure_fgl.config import OWN, Config, ModelConfig, own_root, settings_of
 from secure_fgl.config_values import override
-from secure_fgl.data import Dataset, check_partition, partition_names, remarks
+from secure_fgl.data import (
+    Dataset,
+    Graph,
+    GraphSet,
+    Ratings,
+    check_partition,
+    partition_names,
+    remarks,
+)
 from secure_fgl.data.features import check_scaling
-from secure_fgl.data.joined import joined
-from secure_fgl.data.kinds import build_task, data_plan, model_name, public_spec
+from secure_fgl.data.joined import ignored_edge_data, joined
+from secure_fgl.data.kinds import EDGES, build_task, data_plan, model_name, public_spec
 from secure_fgl.defaults import check_optimiser, check_training, settled
 from secure_fgl.errors import PlanDrift, UsageError, usage
 from secure_fgl.plugins.finding import Given
@@ -46,16 +55,19 @@ class Federation:
         algorithm: for example ``fed_avg``.
         clients, partition: how many clients, and how the simulator shares the graph out.
         rounds, epochs: how long.
-        policy: a policy object; by default the ``pilot`` preset.
+        policy: a policy, the name of a preset, or a policy file; by default the preset ``pilot``.
         seed: of learning randomness.
         plugins: files of algorithms, models or data of one's own, or names of installed ones,
             beside those of `config`; trusted code, read here and run when a plan is made.
-        config: everything else; the arguments above override it.
+        config: everything else, or a mapping with the keys of a configuration file; the arguments
+            above override it.
         spec: what sites agreed on about tables of their own, in place of the ``spec.yaml`` in
             `data.root`: parties without data have none.
 
     Raises:
-        UsageError: unknown names or values, with the nearest known ones, or an unfit plug-in.
+        UsageError: unknown names or values, with the nearest known ones, an object that is no data
+            set, or an unfit plug-in.
+        PolicyError: there is no such preset or policy file.
     """
 
     def __init__(  # noqa: PLR0913 - the settings people change most, all by name
@@ -67,18 +79,20 @@ class Federation:
         partition: str | None = None,
         rounds: int | None = None,
         epochs: int | None = None,
-        policy: PrivacyPolicy | None = None,
+        policy: PrivacyPolicy | str | Path | None = None,
         seed: int | None = None,
         plugins: Sequence[Given] = (),
-        config: Config | None = None,
+        config: Config | Mapping[str, Any] | None = None,
         spec: OwnSpec | None = None,
     ) -> None:
-        document = (config or Config()).model_dump(mode="json")
+        document = settings_of(config).model_dump(mode="json")
+        _check_data(data)
         name = data if isinstance(data, str) or data is None else data.name
         override(document["algorithm"], name=algorithm, rounds=rounds, epochs=epochs)
         override(document["data"], name=name)
         override(document["data"]["partition"], name=partition, clients=clients)
         override(document, seed=seed)
+        policy = policy if policy is None else _policy(policy)
         if policy is not None:
             document["policy"] = policy.name
         parsed = Config.parse(document)
@@ -105,14 +119,16 @@ class Federation:
         *,
         name: str = "pyg",
         classes: int | None = None,
-        config: Config | None = None,
+        config: Config | Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> Federation:
         """Return a federation of PyTorch Geometric's objects, one client each.
 
         Args:
             sites: by client name a ``Data`` with `x` (N, F), `y` (N,), `edge_index` (2, E) and
-                masks or none, or a list of graphs with `y` (1,).
+                masks or none, or a list of graphs with `y` (1,). Tensors of any numeric type, dense
+                or sparse, or numpy arrays. Weights, features and types of edges are not read, and a
+                warning says so.
             name: of the data, in plan and report.
             classes: how many; by default one more than the largest label.
             config: everything that is not said otherwise.
@@ -121,9 +137,13 @@ class Federation:
         Raises:
             UsageError: objects that do not fit together, or names that clients cannot have.
         """
-        document = (config or Config()).model_dump(mode="json")
-        document["data"]["partition"] = {"name": "by_owner", "names": list(sites)}
+        document = settings_of(config).model_dump(mode="json")
         whole = joined(sites, name=name, classes=classes)
+        if ignored := ignored_edge_data(sites):
+            warnings.warn(
+                f"{', '.join(ignored)}: not read. Edges are {EDGES}.", UserWarning, stacklevel=2
+            )
+        document["data"]["partition"] = {"name": "by_owner", "names": list(sites)}
         return cls(whole, config=Config.parse(document), **settings)
 
     def own_spec(self) -> OwnSpec | None:
@@ -139,6 +159,13 @@ class Federation:
 
             return load_spec(own_root(self._given.data.root))
         return self._agreed
+
+    def check_tables(self) -> None:
+        """Read all sites' own tables, in a simulation; raises UsageError for all at once."""
+        if self.own_spec() is not None and self.config.transport.name == "memory":
+            from secure_fgl.data.loading import check_tables  # torch: a plan needs none
+
+            check_tables(self.config)
 
     def _spec(self) -> DataSpec:
         try:
@@ -253,7 +280,8 @@ class Federation:
             resume: `out` holds a killed run of this configuration; it goes on to the same result.
             profile: write into the folder where time and bytes went.
             approvals: files of those who approved this plan, where the policy names approvers.
-            tell: called with a line for people at each step of a rehearsal.
+            tell: called with a line for people at each step of a rehearsal, and with what was put
+                right in the tables of each site of a simulation.
 
         Raises:
             PlanDrift: the run would do something that the approved plan does not hold.
@@ -291,6 +319,8 @@ class Federation:
         tracked = Sinks(sinks, into.name, plan or wanted, tell)
         with quiet, watched(progress, self.headline) as seen, tracked as prepared.track:
             prepared.load()
+            for note in prepared.notes:
+                tell(note)
             folder.make()
             plan_approvals.keep(folder, signed)
             return prepared.train(folder, seen, connect, resume=resume, profile=profile)
@@ -298,3 +328,25 @@ class Federation:
     def default_folder(self) -> Path:
         """Return ``runs/<algorithm>-<data>-<UTC time>``."""
         return run_path(self._given.algorithm.name, self._given.data.name)
+
+
+def _policy(given: PrivacyPolicy | str | Path) -> PrivacyPolicy:
+    if isinstance(given, PrivacyPolicy):
+        return given
+    if isinstance(given, str | Path):
+        return PrivacyPolicy.load(given)
+    raise UsageError(
+        f"A {type(given).__name__} is no policy.",
+        fix="give a PrivacyPolicy, the name of a preset such as 'masks', or a policy file",
+    )
+
+
+def _check_data(data: object) -> None:
+    """Raise UsageError unless this is a data set, the name of one, or None."""
+    if data is None or isinstance(data, str | Graph | GraphSet | Ratings):
+        return
+    raise UsageError(
+        f"A {type(data).__name__} is no data set of ours.",
+        fix="give a name, or what load_dataset returns; PyTorch Geometric's objects: "
+        "Federation.from_pyg({'north': data, ...}), one a client",
+    )

@@ -22,11 +22,11 @@ def explain(error: BaseException, *, again: str = AGAIN) -> list[str]:
     from secure_fgl._floors import NotOurCode
 
     if isinstance(error, SecureFglError):
-        lines = error.diagnostics().splitlines()
+        lines = str(error).splitlines()
         if isinstance(error, EvidenceError):
             lines[0] = f"FAILED at {error.step}: {lines[0]}"
         if isinstance(error, Refused) and isinstance(error.__cause__, SecureFglError):
-            told = error.__cause__.diagnostics().splitlines()
+            told = str(error.__cause__).splitlines()
             lines += [f"The reason that {error.sender} recorded: {told[0]}", *told[1:]]
         return [f"Error: {lines[0]}", *lines[1:]]
     if isinstance(error, CryptoError):

@@ -224,9 +224,9 @@ def _run(check: Check, case: Case) -> Step:
         return Step(check.name, Status.OK, check.run(case))
     except NotChecked as reason:
         return Step(check.name, Status.NOT_CHECKED, str(reason))
-    except EvidenceError as error:
+    except SecureFglError as error:
         return Step(check.name, Status.FAIL, error.what)
-    except (CryptoError, SecureFglError) as error:
+    except CryptoError as error:
         return Step(check.name, Status.FAIL, str(error))
     except Exception as error:  # fails closed: hostile files must neither crash nor pass
         return Step(check.name, Status.FAIL, f"met something malformed ({type(error).__name__})")

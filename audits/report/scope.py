@@ -40,6 +40,7 @@ def scope(plan: Plan, egress: Sequence[Egress], smallest: int | None) -> Scope:
             Fact(name="Data", value=data.name),
             Fact(name="Made by a generator", value="yes" if data.synthetic else "no"),
             Fact(name="Input features of a record", value=words.number(data.features)),
+            *([Fact(name="Edges", value=data.edges)] if data.edges else []),
             Fact(name="Classes", value=words.number(data.classes)),
             Fact(name="Training records of one site, at most", value=words.number(data.records)),
             Fact(

@@ -159,6 +159,7 @@ class DataPlan(Strict):
         columns: digest of what columns are called and classes mean, in order; empty where they
             have no names.
         spec: digest of all that the sites agreed on about tables of their own; else empty.
+        edges: what of edges is learnt from; empty for ratings.
     """
 
     name: str = Setting(description="of the data set")
@@ -173,6 +174,7 @@ class DataPlan(Strict):
     scale: tuple[str, ...] = ()
     columns: str = ""
     spec: str = ""
+    edges: str = Setting("", description="what of edges is learnt from; nothing else is read")
 
 
 class Plan(Shown):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -116,9 +117,9 @@ class PrivacyPolicy(Explained):
     @classmethod
     def preset(cls, name: str) -> PrivacyPolicy:
         """Return a preset by name; raises PolicyError naming the nearest preset."""
-        if name not in PRESETS:
+        if not isinstance(name, str) or name not in PRESETS:
             raise PolicyError(
-                f"There is no policy preset {name!r}.", fix=nearest(name, sorted(PRESETS))
+                f"There is no policy preset {name!r}.", fix=nearest(str(name), sorted(PRESETS))
             )
         return PRESETS[name].model_copy(deep=True)
 
@@ -131,8 +132,8 @@ class PrivacyPolicy(Explained):
         """
         if isinstance(source, str) and source in PRESETS:
             return cls.preset(source)
-        path = Path(source)
-        if not path.is_file():
+        path = Path(source) if isinstance(source, str | os.PathLike) else None
+        if path is None or not path.is_file():
             raise PolicyError(
                 f"{str(source)!r} is neither a policy preset nor a file.",
                 why="presets are named letter by letter, and no file lies at this path",

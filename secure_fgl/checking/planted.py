@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 
 from secure_fgl.checking.small import BANKS, CLIENTS, RATINGS
-from secure_fgl.data import Graph, Ratings, load_dataset
+from secure_fgl.data import Graph, Ratings, read_dataset
 
 __all__ = ["CLASSES", "LABEL", "LONG", "SHORT", "VALUE", "banks", "places", "ratings"]
 
@@ -26,7 +26,7 @@ LONG = [np.array([VALUE], kind).tobytes() for kind in ("<f8", ">f8")] + [
 
 def banks() -> Graph:
     """Return synthetic banks with the value and the label at every third node."""
-    graph = cast(Graph, load_dataset("synthetic_banks", None, **BANKS["options"]))
+    graph = cast(Graph, read_dataset("synthetic_banks", None, **BANKS["options"]))
     x, y = np.array(graph.x), np.array(graph.y)
     x[::3, 7] = VALUE
     y[::3] = LABEL
@@ -35,7 +35,7 @@ def banks() -> Graph:
 
 def ratings() -> Ratings:
     """Return ratings where every user rated the item of the label, with the value."""
-    found = cast(Ratings, load_dataset("synthetic_ratings", None, **RATINGS["options"]))
+    found = cast(Ratings, read_dataset("synthetic_ratings", None, **RATINGS["options"]))
     first = np.searchsorted(found.user, np.arange(CLIENTS))
     item, rating = found.item.copy(), found.rating.copy()
     item[first], rating[first] = LABEL, VALUE

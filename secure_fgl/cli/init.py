@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -22,8 +23,8 @@ class TaskKind(StrEnum):
 @verb
 def init(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A new or empty folder for the pilot.")
-    ],
+        Path | None, typer.Argument(metavar="DIR", help="A new or empty folder for the pilot.")
+    ] = None,
     task: Annotated[
         TaskKind,
         typer.Option("--task", help="Classes of nodes, labels of graphs, or ratings."),
@@ -32,6 +33,10 @@ def init(
         bool,
         typer.Option("--pilot", help="Between organisations: who takes part, and the steps."),
     ] = False,
+    example: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="An example instead, such as banks, into DIR/examples."),
+    ] = None,
     format: FormatOption = Format.table,
 ) -> int:
     """Write a commented configuration, policy and data description for one's own data.
@@ -42,11 +47,19 @@ def init(
     fewest.
 
     The plan of what would leave each site can be made at once, before any data is there.
+
+    With --example the configuration of that example, and the policy that it names,
+    are written into examples/ here or in DIR.
     """
     from secure_fgl.cli._shared.output import print_json, print_pairs, say
     from secure_fgl.data.own._pilot import pilot_files
+    from secure_fgl.errors import UsageError
     from secure_fgl.transports.nvflare.rules.apart import FEWEST, THREE
 
+    if example is not None:
+        return _copy_example(example, folder or Path(), format)
+    if folder is None:
+        raise UsageError("init needs a folder.", fix="secure-fgl init pilot")
     _check_empty(folder)
     texts = pilot_files(folder, task.value, organisations=pilot)
     for name, text in texts.items():
@@ -74,6 +87,32 @@ _PURPOSE = {
     "consortium.yaml": "who takes part, and where the server is",
     "STEPS.md": "what each party does, in which order",
 }
+
+
+def _examples() -> Path:
+    """Return where the examples lie: in the installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "examples"
+    return installed if installed.is_dir() else package.parent / "examples"
+
+
+def _copy_example(name: str, folder: Path, format: Format) -> int:
+    from secure_fgl.cli._shared.inputs import choose
+    from secure_fgl.cli._shared.output import print_json, say
+
+    there = {file.stem: file for file in _examples().glob("*.yaml")}
+    names = [known for known in there if not known.endswith("_policy")]
+    text = there[choose("example", name, names)].read_text("utf-8")
+    policy = re.search(r"^policy: examples/(\w+)\.yaml", text, re.MULTILINE)
+    stems = [name, *(policy.groups() if policy else ())]
+    made = [folder / "examples" / f"{stem}.yaml" for stem in stems]
+    for path in made:
+        _write(path, there[path.stem].read_text("utf-8"))
+    if format is Format.json:
+        print_json({"folder": str(folder), "files": [str(path) for path in made]})
+    else:
+        say(f"Next: secure-fgl run {made[0]}")
+    return 0
 
 
 def _check_empty(folder: Path) -> None:

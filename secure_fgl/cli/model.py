@@ -33,11 +33,11 @@ def export(
     ] = None,
     plugins: PluginOption = [],  # noqa: B006 - typer's way to say "none given"; never changed
 ) -> int:
-    """Write a model of the best round as weights of PyTorch Geometric's layers.
+    """Write the model of the best round.
 
-    FILE is an npz with one array for each entry of the state_dict, or with the
-    ending .onnx a file for programs without PyTorch. Beside it, with the
-    ending .json, stand architecture, names, scaling and digests.
+    FILE is an npz that predict, evaluate and load_model read, or with the ending
+    .onnx a file for programs without PyTorch. Beside it, with the ending .json,
+    stand architecture, names, scaling and digests.
 
     The shared model is written after the evidence was verified. A client's own
     model opens only where the key of its site is.
@@ -60,12 +60,10 @@ def export(
     with advice(), given_plugins(run, plugins):
         trained = Run(run).trained(site)
     if to.suffix == ".onnx":
-        from secure_fgl.store.onnx_file import onnx_bytes
-
-        written = trained.write_with(to, onnx_bytes(trained))
+        from secure_fgl.store.onnx_file import onnx_bytes as content
     else:
-        written = trained.write(to)
-    for path in written:
+        from secure_fgl.predicting.model_file import model_bytes as content
+    for path in trained.write_with(to, content(trained)):
         typer.echo(str(path))
     return 0
 

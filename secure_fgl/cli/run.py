@@ -80,6 +80,7 @@ def run(  # noqa: PLR0913, PLR0917 - a parameter an option
             raise UsageError("--resume needs --out, the folder of the run that was killed.")
         # Refused before the plan is shown.
         folder = RunFolder(out or federation.default_folder(), again=resume)
+        federation.check_tables()
         lines, headline = JsonLog() if log is Log.json else None, federation.headline()
         _announce(approved or wanted, federation, lines, table=format is Format.table)
         options = {"resume": resume, "profile": profile, "approvals": approvals}

@@ -12,6 +12,7 @@ from secure_fgl.data.datasets import (
     dataset_names,
     load_dataset,
     published_shape,
+    read_dataset,
     shape_of,
     spec_of,
 )
@@ -59,6 +60,7 @@ __all__ = [
     "partition",
     "partition_names",
     "published_shape",
+    "read_dataset",
     "remarks",
     "shape_of",
     "spec_of",

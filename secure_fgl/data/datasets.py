@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,13 +15,16 @@ from secure_fgl.data._folder import members, unknown
 from secure_fgl.data.records import Dataset, GraphSet, Ratings
 from secure_fgl.data.sources._shared.refusing import nothing_unpickled
 from secure_fgl.data.sources._shared.source import Shape, Source
+from secure_fgl.errors import UsageError, next_step, usage
 
 __all__ = [
     "ROOT_VARIABLE",
+    "as_usage",
     "dataset_names",
     "is_taken",
     "load_dataset",
     "published_shape",
+    "read_dataset",
     "shape_of",
     "spec_of",
 ]
@@ -58,6 +62,33 @@ def dataset_names() -> tuple[str, ...]:
 
 
 def load_dataset(name: str, root: str | Path | None = None, **options: Any) -> Dataset:
+    """Read or generate a data set; see `read_dataset`.
+
+    Raises:
+        UsageError: no data set or option is called so, the folder or file is not there or is not
+            the published set, or a package is not installed.
+    """
+    with as_usage(name):
+        return read_dataset(name, root, **options)
+
+
+@contextmanager
+def as_usage(name: str) -> Iterator[None]:
+    """Make what a source of data raises an error of usage."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"The data set {name!r} cannot be read.",
+            why=str(error),
+            fix=next_step(error)
+            or "set data.root, or the variable SECURE_FGL_DATA, to the data folder",
+        ) from error
+    except (ImportError, ValueError) as error:
+        raise usage(error) from error
+
+
+def read_dataset(name: str, root: str | Path | None = None, **options: Any) -> Dataset:
     """Read or generate a data set.
 
     Args:
@@ -74,6 +105,8 @@ def load_dataset(name: str, root: str | Path | None = None, **options: Any) -> D
     """
     folder = root if root is not None else os.environ.get(ROOT_VARIABLE) or None
     place = None if folder is None else Path(folder).expanduser()
+    if not isinstance(name, str):
+        raise ValueError(f"a data set is named by a text, not by a {type(name).__name__}")
     with nothing_unpickled():
         return _source(name).load(name, place, options)
 

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from secure_fgl.data.records import Graph, GraphSet, Masks
+from secure_fgl.data.records import Features, Graph, GraphSet, Masks
 from secure_fgl.data.sources._shared.graphs import proper_masks, undirected
 from secure_fgl.errors import UsageError
 
-__all__ = ["joined"]
+__all__ = ["ignored_edge_data", "joined"]
 
 _WANTED = "a torch_geometric.data.Data with x (N, F), y (N,) and edge_index (2, E)"
+_NAMED = "name each client: {'north': data, 'south': other, ...}"
 _FIX = f"give each client {_WANTED}, or a list of graphs with y (1,), all of one width"
 
 
@@ -33,8 +34,13 @@ def joined(sites: Mapping[str, Any], *, name: str, classes: int | None) -> Graph
         UsageError: an object is none of these, or the sites' objects do not fit together. It names
             the site and the attribute, never a value.
     """
+    if not isinstance(sites, Mapping) or hasattr(sites, "edge_index"):
+        kind = type(sites).__name__
+        raise UsageError(f"A {kind} does not say who holds what.", fix=f"{_NAMED}; {_FIX}")
     if not sites:
         raise UsageError("from_pyg was given no client.", fix=_FIX)
+    if not all(isinstance(site, str) for site in sites):
+        raise UsageError("A client's name is no text.", fix=_NAMED)
     parts = [sites[site] for site in sorted(sites)]
     many = [isinstance(part, Sequence) for part in parts]
     if any(many) != all(many):
@@ -54,7 +60,7 @@ class _Part:
 
     Attributes:
         site: whose it is.
-        x: float32 (N, F).
+        x: float32 (N, F), dense or CSR.
         y: int64, as it stands.
         arcs: int64 (2, E).
         data: the object.
@@ -62,51 +68,137 @@ class _Part:
 
     def __init__(self, site: str, data: Any) -> None:
         self.site, self.data = site, data
-        self.x = self._array("x", "fiu").astype(np.float32)
-        self.y = self._array("y", "iu").astype(np.int64).reshape(-1)
-        self.arcs = self._array("edge_index", "iu").astype(np.int64)
-        if self.x.ndim != 2 or not len(self.x) or not np.isfinite(self.x).all():
-            raise self.wrong("x", "is no table of finite numbers (N, F)")
-        if self.arcs.ndim != 2 or self.arcs.shape[0] != 2:
-            raise self.wrong("edge_index", "is not of the shape (2, E)")
-        if self.arcs.size and not 0 <= self.arcs.min() <= self.arcs.max() < len(self.x):
-            raise self.wrong("edge_index", "names a node that is not there")
-        if self.y.size and self.y.min() < -1:
-            raise self.wrong("y", "holds a label below -1 (-1: no label)")
+        if not callable(getattr(data, "to_dict", None)) or not hasattr(data, "edge_index"):
+            raise _no_data(site, data)
+        self.x = self._features()
+        self.y = self._labels()
+        self.arcs = self._arcs()
 
-    def _array(self, what: str, kinds: str) -> npt.NDArray[Any]:
-        tensor = getattr(self.data, what, None)
-        if tensor is None:
+    def _features(self) -> Features:
+        import scipy.sparse as sp
+
+        x = self._array("x", "fiub")
+        if x.ndim != 2 or not x.shape[0]:
+            raise self.wrong("x", "is no table (N, F) with a row", "one row a node: x[:, None]")
+        with np.errstate(over="ignore"):  # what float32 cannot hold is not finite
+            found: Features = x.astype(np.float32)
+        if not np.isfinite(found.data if sp.issparse(found) else found).all():
+            why = "holds NaN, infinity, or a number that float32 cannot hold"
+            raise self.wrong("x", why, "fill in what is missing, and rescale the columns")
+        return found
+
+    def _labels(self) -> npt.NDArray[np.int64]:
+        y = self._array("y", "iubf")
+        if y.ndim > 1 and y.shape[-1] > 1:
+            why = "has several columns, and one class a record is learnt"
+            raise self.wrong("y", why, "of one-hot rows take y.argmax(dim=1)")
+        found = y.reshape(-1)
+        if found.dtype.kind == "f" and not np.array_equal(found, np.floor(found)):
+            why = "holds numbers that are no whole ones, and classes are learnt, not amounts"
+            raise self.wrong("y", why, "number the classes: 0, 1, 2, ...")
+        if found.size and found.dtype.kind != "b" and found.min() < -1:
+            raise self.wrong("y", "holds a label below -1", "-1 says that there is no label")
+        labels: npt.NDArray[np.int64] = found.astype(np.int64)
+        return labels
+
+    def _arcs(self) -> npt.NDArray[np.int64]:
+        if getattr(self.data, "edge_index", None) is None and hasattr(self.data, "adj_t"):
+            raise self.wrong("edge_index", "is missing, and adj_t is not read", _OF_ADJ)
+        arcs = self._array("edge_index", "iuf")
+        if not arcs.size:
+            return np.empty((2, 0), np.int64)
+        if arcs.dtype.kind == "f":
+            raise self.wrong("edge_index", "holds fractions", "whole numbers: edge_index.long()")
+        if arcs.ndim != 2 or arcs.shape[0] != 2:
+            raise self.wrong("edge_index", "is not of the shape (2, E)", "turn it: edge_index.t()")
+        if not 0 <= arcs.min() <= arcs.max() < self.x.shape[0]:
+            fix = "nodes are rows of x, numbered from 0; of numbers from 1 take edge_index - 1"
+            raise self.wrong("edge_index", "names a node that is not there", fix)
+        ends: npt.NDArray[np.int64] = arcs.astype(np.int64)
+        return ends
+
+    def _array(self, what: str, kinds: str) -> Any:
+        """Return a tensor or array as numpy, of one of these kinds; a sparse one as CSR."""
+        import scipy.sparse as sp
+        import torch
+
+        given = getattr(self.data, what, None)
+        if given is None:
             raise self.wrong(what, "is missing")
-        array: npt.NDArray[Any] = np.asarray(tensor.detach().cpu().numpy())
+        if isinstance(given, torch.Tensor):
+            given = given.detach().cpu()
+            if given.dtype is torch.bfloat16:
+                given = given.float()
+            if str(given.layout) != "torch.strided":
+                coo = given.to_sparse_coo().coalesce()  # type: ignore[no-untyped-call]
+                ends, size = coo.indices().numpy(), tuple(coo.shape)
+                given = sp.coo_array((coo.values().numpy(), (ends[0], ends[1])), shape=size)
+        to_rows: Any = sp.csr_array  # of scipy's own sparse formats, too
+        array = to_rows(given) if sp.issparse(given) else np.asarray(given)
         if array.dtype.kind not in kinds:
-            raise self.wrong(what, "holds numbers of another kind")
+            wanted = ", ".join(_KINDS[kind] for kind in kinds if kind in _KINDS)
+            raise self.wrong(what, f"is of the type {array.dtype}", f"wanted are {wanted}")
         return array
 
     def mask(self, role: str) -> npt.NDArray[np.bool_] | None:
         """Return one of its masks, bool (N,); None without."""
-        if getattr(self.data, f"{role}_mask", None) is None:
+        name = f"{role}_mask"
+        if getattr(self.data, name, None) is None:
             return None
-        found = self._array(f"{role}_mask", "b")
-        if found.shape != self.y.shape:
-            raise self.wrong(f"{role}_mask", "has not one entry a node")
-        return found
+        found = self._array(name, "biu")
+        if found.ndim == 2 and found.shape[0] == len(self.y):
+            why = f"holds {found.shape[1]} splits, and one is wanted"
+            raise self.wrong(name, why, f"choose one: data.{name}[:, 0]")
+        if found.shape != self.y.shape or not np.isin(found, (0, 1)).all():
+            raise self.wrong(name, "is not one truth value a node")
+        kept: npt.NDArray[np.bool_] = found.astype(np.bool_)
+        return kept
 
-    def wrong(self, what: str, why: str) -> UsageError:
+    def wrong(self, what: str, why: str, fix: str = "") -> UsageError:
         """Return the error about one attribute."""
-        return UsageError(f"The data of {self.site} cannot be used: {what} {why}.", fix=_FIX)
+        return UsageError(f"The data of {self.site} cannot be used: {what} {why}.", fix=fix or _FIX)
 
 
-def _together(found: Sequence[_Part]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+_KINDS = {"f": "real numbers", "i": "whole numbers", "b": "truth values"}
+_OF_ADJ = "edge_index = torch.stack(data.adj_t.coo()[:2]), or load without ToSparseTensor"
+
+
+def _no_data(site: object, given: object) -> UsageError:
+    kind = type(given).__name__
+    fix = _FIX
+    if kind == "HeteroData":
+        fix = "edges of one kind between nodes of one kind are learnt: data.to_homogeneous()"
+    elif isinstance(given, Mapping):
+        fix = "torch_geometric.data.Data.from_dict(...) makes one of a dict"
+    return UsageError(f"What {site} holds is a {kind}, and no graph of one kind of nodes.", fix=fix)
+
+
+_IGNORED = ("edge_weight", "edge_attr", "edge_type")
+
+
+def ignored_edge_data(sites: Mapping[str, Any]) -> list[str]:
+    """Return the attributes of edges that some object has and no model here reads."""
+    objects = [o for s in sites.values() for o in (s if isinstance(s, list | tuple) else [s])]
+    return [name for name in _IGNORED if any(getattr(o, name, None) is not None for o in objects)]
+
+
+def _together(found: Sequence[_Part]) -> tuple[Features, npt.NDArray[np.int64]]:
     """Return features (N, F) and pairs (2, M) of all parts, nodes numbered one after the other."""
+    import scipy.sparse as sp
+
     for part in found:
         if part.x.shape[1] != found[0].x.shape[1]:
             raise part.wrong("x", f"has not as many columns as that of {found[0].site}")
-    starts = np.cumsum([0, *(len(part.x) for part in found)])
+    starts = np.cumsum([0, *(part.x.shape[0] for part in found)])
     arcs = np.concatenate(
         [part.arcs + start for part, start in zip(found, starts[:-1], strict=True)], axis=1
     )
-    return np.concatenate([part.x for part in found]), undirected(arcs, int(starts[-1]))
+    rows: list[Any] = [part.x for part in found]
+    if any(map(sp.issparse, rows)):
+        x: Features = sp.csr_array(sp.vstack([sp.csr_array(row) for row in rows], format="csr"))
+    else:
+        x = np.concatenate(rows)
+    return x, undirected(arcs, int(starts[-1]))
 
 
 def _classes(found: Sequence[_Part], asked: int | None) -> int:
@@ -121,11 +213,11 @@ def _classes(found: Sequence[_Part], asked: int | None) -> int:
 
 def _graph(found: Sequence[_Part], name: str, classes: int | None) -> Graph:
     for part in found:
-        if len(part.y) != len(part.x):
+        if len(part.y) != part.x.shape[0]:
             raise part.wrong("y", "has not one label a node")
     x, edges = _together(found)
     y = np.concatenate([part.y for part in found])
-    owner = np.repeat(np.arange(len(found)), [len(part.x) for part in found])
+    owner = np.repeat(np.arange(len(found)), [part.x.shape[0] for part in found])
     masks = _masks(found, y)
     return Graph(
         name, edges, x, y, _classes(found, classes), synthetic=False, owner=owner, public=masks
@@ -162,7 +254,7 @@ def _graph_set(
     x, edges = _together(found)
     return GraphSet(
         name,
-        np.array([len(part.x) for part in found], np.int64),
+        np.array([part.x.shape[0] for part in found], np.int64),
         edges,
         x,
         np.concatenate([part.y for part in found]),

@@ -20,7 +20,11 @@ from secure_fgl.data.records import Dataset, Masks, Part
 from secure_fgl.data.sharing import gives_test, makes_split
 from secure_fgl.errors import UsageError, usage
 
-__all__ = ["build_task", "data_plan", "masks_of", "model_name", "public_spec", "site_data"]
+__all__ = ["EDGES", "build_task", "data_plan", "masks_of", "model_name", "public_spec", "site_data"]
+
+
+EDGES = "undirected, unweighted, of one kind"
+"""What all tasks on graphs learn from edges; weights, features and types of edges are not read."""
 
 
 class _Kind(NamedTuple):
@@ -76,8 +80,8 @@ def model_name(
 def data_plan(spec: DataSpec) -> DataPlan:
     """Return what a plan says of the data."""
     scale = (repr(spec.lowest), repr(spec.highest)) if spec.task == "rating" else ()
-    named = {n: getattr(spec, n) for n in DataPlan.model_fields if n != "scale"}
-    return DataPlan(**named, scale=scale)
+    named = {n: getattr(spec, n) for n in DataPlan.model_fields if n not in ("scale", "edges")}
+    return DataPlan(**named, scale=scale, edges="" if spec.task == "rating" else EDGES)
 
 
 def public_spec(data: DataConfig, whole: Dataset | None) -> DataSpec:

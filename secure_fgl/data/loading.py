@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from algorithms.tasks import Task
 from algorithms.tasks.site import Records, Site
 from secure_fgl.config import OWN, Config, own_root
-from secure_fgl.data import Dataset, Masks, Part, load_dataset, partition, split_masks
+from secure_fgl.data import Dataset, Masks, Part, partition, read_dataset, split_masks
 from secure_fgl.data.about import about
+from secure_fgl.data.datasets import as_usage
 from secure_fgl.data.features import scaled, scaled_part
 from secure_fgl.data.kinds import masks_of, site_data
 from secure_fgl.data.sources._shared.refusing import nothing_unpickled
 from secure_fgl.data.stand_ins import stand_in
-from secure_fgl.errors import UsageError, next_step, usage
+from secure_fgl.errors import UsageError
 from secure_fgl.run.naming import learning_seed
+
+if TYPE_CHECKING:
+    from secure_fgl.data.own import OwnSpec, Tally
 
 __all__ = ["Loaded", "here_of", "load"]
 
@@ -32,6 +37,7 @@ class Loaded:
 
     sites: list[Site]
     whole: tuple[Dataset, Masks] | None
+    notes: tuple[str, ...] = ()
 
 
 def load(
@@ -60,11 +66,12 @@ def load(
         PlanDrift: another ``spec.yaml`` is there than was agreed on.
     """
     name, called = config.data.name, config.data.partition.called
-    try:
+    tallies: dict[str, Tally] = {}
+    with as_usage(name):
         with nothing_unpickled():
             if name == OWN and given is None:
                 read = _those_here if stand_ins and only is None else _own
-                parts, names = read(config, only, agreed)
+                parts, names = read(config, only, agreed, tallies)
                 whole = None
             else:
                 shared, whole = _shared(config, task, given)
@@ -74,15 +81,8 @@ def load(
                 parts, names = _completed(config, parts, names, only)
                 whole, only = None, None
         wanted = called if only is None else only
-        return Loaded(_sites({n: parts[n] for n in wanted}, names, task, config), whole)
-    except OSError as error:
-        fix = (
-            next_step(error) or "set data.root, or the variable SECURE_FGL_DATA, to the data folder"
-        )
-        what = f"The data set {name!r} cannot be read."
-        raise UsageError(what, why=str(error), fix=fix) from error
-    except (ImportError, ValueError) as error:
-        raise usage(error) from error
+        notes = tuple(f"{site}: {line}" for site, t in tallies.items() for line in t.sentences())
+        return Loaded(_sites({n: parts[n] for n in wanted}, names, task, config), whole, notes)
 
 
 def _shared(
@@ -91,7 +91,7 @@ def _shared(
     """Share a data set out, as only a simulator can."""
     data, shared = config.data, config.data.partition
     split, rule = (np.random.default_rng(learning_seed(config.seed, s)) for s in _STREAMS)
-    whole = given or load_dataset(data.name, data.root, **data.options)
+    whole = given or read_dataset(data.name, data.root, **data.options)
     public = getattr(whole, "public", None) is not None
     # FedGraphNN's Ciao: ratings are held out as they come, whoever gave them.
     even = shared.name != "item_category"
@@ -107,11 +107,20 @@ _STREAMS = ("split", "partition")
 Names = Mapping[str, Any]
 
 
+def check_tables(config: Config) -> None:
+    """Read all sites' own tables once; raises UsageError that names what is wrong at every site."""
+    with as_usage(config.data.name), nothing_unpickled():
+        _own(config, None, None, {})
+
+
 def _own(
-    config: Config, only: Sequence[str] | None, agreed: str | None
+    config: Config,
+    only: Sequence[str] | None,
+    agreed: str | None,
+    tallies: dict[str, Tally],
 ) -> tuple[dict[str, Part], dict[str, Names]]:
-    """Read one folder a client; nobody holds the whole."""
-    from secure_fgl.data.own import load_spec, own_site, site_names
+    """Read one folder a client; nobody holds the whole. What was put right goes into `tallies`."""
+    from secure_fgl.data.own import load_spec, site_names
 
     root, seed = own_root(config.data.root), learning_seed(config.seed, "split")
     spec = load_spec(root)
@@ -120,7 +129,7 @@ def _own(
     shared, told = config.data.partition, spec.model_dump_json().encode()
     named = only if only is not None else shared.called if shared.names else None
     folders = named if named is not None else site_names(root)
-    found = [own_site(root, folder, spec, seed) for folder in folders]
+    found = _each_site(root, folders, spec, seed, tallies)
     if named is None and len(folders) != shared.clients:
         raise UsageError(
             f"{root} holds {len(folders)} sites' folders, and the plan names {shared.clients} "
@@ -133,12 +142,34 @@ def _own(
     return dict(zip(clients, found, strict=True)), dict(zip(clients, names, strict=True))
 
 
+def _each_site(
+    root: Path, folders: Sequence[str], spec: OwnSpec, seed: int, tallies: dict[str, Tally]
+) -> list[Part]:
+    """Read every folder before an error is raised, so that all sites' errors come at once."""
+    from secure_fgl.data.own import OwnDataError, Tally, own_site
+
+    read, wrong = list[Part](), list[OwnDataError]()
+    for folder in folders:
+        try:
+            read.append(own_site(root, folder, spec, seed, tallies.setdefault(folder, Tally())))
+        except OwnDataError as error:
+            if isinstance(error.__cause__, ImportError):
+                raise  # a missing package is no matter of one site's tables
+            wrong.append(error)
+    if len(wrong) > 1:
+        lines = "".join(f"\n  {error.what} {error.fix}".rstrip() for error in wrong)
+        raise UsageError(f"The tables of {len(wrong)} sites cannot be used:{lines}")
+    if wrong:
+        raise wrong[0]
+    return read
+
+
 def _those_here(
-    config: Config, only: Sequence[str] | None, agreed: str | None
+    config: Config, only: Sequence[str] | None, agreed: str | None, tallies: dict[str, Tally]
 ) -> tuple[dict[str, Part], dict[str, Names]]:
     """Read the folders that are here, for the clients of these names or for the first ones."""
     here = here_of(config)
-    found, told = _own(_only(config, here), only, agreed)
+    found, told = _own(_only(config, here), only, agreed, tallies)
     if config.data.partition.names:
         return found, told
     called = dict(zip(config.data.partition.called, here, strict=False))

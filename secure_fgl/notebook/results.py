@@ -75,7 +75,7 @@ class Results(ABC):
         try:
             result, metrics = self.result, self.metrics
         except EvidenceError as error:  # a notebook shows a damaged run, too
-            return [*found, ("result", f"cannot be read: {error}")]
+            return [*found, ("result", f"cannot be read: {error.what}")]
         if not result:
             return [*found, ("result", "none: the run did not finish")]
         data = result.get("data")

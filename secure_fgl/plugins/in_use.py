@@ -34,8 +34,8 @@ class Plugins:
         UsageError: a plug-in is not there, cannot be used, has another's name or one of ours.
     """
 
-    def __init__(self, named: Sequence[str] = (), given: Sequence[Given] = ()) -> None:
-        self._found = find(named, given)
+    def __init__(self, named: Sequence[str] = (), given: Sequence[Given] | str | Path = ()) -> None:
+        self._found = find(named, [given] if isinstance(given, str | Path) else given)
         for plugin in self._found:
             if plugin.name in _ours(plugin.kind):
                 raise _shadows(plugin, plugin.name)

@@ -3,15 +3,17 @@
 ::
 
     weights  personal  beside.<name>  about.<name>    arrays, as a client predicts with them
-    description                                       uint8: JSON, with the format's number
+    description                                       uint8: JSON, with the format's number and the
+                                                      digest of the arrays
 
-An npz without pickles. `secure-fgl site model` writes it at a site, `load_model` makes a module of
-it anywhere, and `secure-fgl predict` and `evaluate` take it in place of a run. Whoever holds the
-file holds the model.
+An npz without pickles. `secure-fgl model export` writes it from a run folder and `secure-fgl site
+model` at a site, `load_model` makes a module of it anywhere, and `secure-fgl predict` and
+`evaluate` take it in place of a run.
 """
 
 from __future__ import annotations
 
+import hmac
 import io
 import json
 import zipfile
@@ -25,8 +27,8 @@ import numpy as np
 from algorithms.tasks import DataSpec
 from algorithms.tasks.client_model import ClientModel
 from protocols.versions import MODEL_FILE
-from secure_fgl.errors import UsageError
-from secure_fgl.run.model_digest import npz_bytes
+from secure_fgl.errors import UsageError, path_of
+from secure_fgl.run.model_digest import npz_bytes, weights_digest
 from secure_fgl.store.client_models import Opened, Origin
 from secure_fgl.store.files import FILE_LIMIT, content, create
 from secure_fgl.store.trained_model import TrainedModel, of_all, of_client, size_of
@@ -35,10 +37,11 @@ __all__ = ["load_model", "model_bytes", "write_model"]
 
 _DESCRIPTION = "description"
 _MEMBERS = {
-    *("about", "alpha", "best", "client", "config", "number", "plan", "run", "spec", "version"),
+    "version",
+    *("about", "alpha", "arrays", "best", "client", "config", "number", "plan", "run", "spec"),
 }
 _LARGEST = 1 << 24  # bytes of the description; a specification may have a million columns
-_FIX = "take the file as secure-fgl site model wrote it"
+_FIX = "take the file as secure-fgl model export or site model wrote it"
 
 
 def model_bytes(trained: TrainedModel) -> bytes:
@@ -57,6 +60,7 @@ def model_bytes(trained: TrainedModel) -> bytes:
     facts = {
         "about": about,
         "alpha": opened.model.alpha,
+        "arrays": weights_digest(arrays),
         "best": opened.best,
         "client": opened.client,
         "config": opened.origin.config,
@@ -85,18 +89,23 @@ def write_model(trained: TrainedModel, to: Path) -> Path:
     return to
 
 
-def load_model(path: str | Path) -> TrainedModel:
+def load_model(path: str | Path, run: str | Path | None = None) -> TrainedModel:
     """Return the model of a file, ready to predict.
 
     Args:
-        path: what `secure-fgl site model` wrote. It is no pickle, and no code in it is run.
+        path: what `secure-fgl model export` or `site model` wrote. It is no pickle, and no code in
+            it is run. Its arrays are held to the digest that it names.
+        run: the folder of the run that made it. The file must then be what `model export` would
+            write of that run today, whose evidence is verified.
 
     Raises:
-        UsageError: it cannot be read, is no model's file, or one that this program cannot build.
+        UsageError: it cannot be read, is no model's file, one that this program cannot build, or
+            not the model of `run`.
+        EvidenceError: the evidence of `run` is broken.
         OtherVersion: it is of another version.
     """
     try:
-        data = content(Path(path), FILE_LIMIT)
+        data = content(path_of(path), FILE_LIMIT)
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read ({error.strerror}).", fix="check the path"
@@ -110,7 +119,7 @@ def load_model(path: str | Path) -> TrainedModel:
         _bad(path)
     try:
         opened = _opened(facts, arrays)
-        run = str(facts["run"])
+        name = str(facts["run"])
     except (KeyError, TypeError, ValueError):
         _bad(path)
     size = size_of(opened.origin.spec, opened.origin.config)
@@ -118,7 +127,21 @@ def load_model(path: str | Path) -> TrainedModel:
     if any(piece.shape != (size,) for piece in pieces):
         _bad(path)
     made = of_client(opened) if opened.client else of_all(opened)
-    return replace(made, facts={**made.facts, "run": run})
+    if run is not None:
+        _check_made_by(run, made.facts.get("client"), data or b"", path)
+    return replace(made, facts={**made.facts, "run": name})
+
+
+def _check_made_by(run: str | Path, client: str | None, data: bytes, path: str | Path) -> None:
+    """Raise UsageError unless a run left just this model; the same model gives the same bytes."""
+    from secure_fgl.store.finished_run import Run
+
+    if not hmac.compare_digest(model_bytes(Run(run).trained(client)), data):
+        raise UsageError(
+            f"{path} is not the model that {run} left.",
+            why="another run made it, or the file was changed",
+            fix="take it out again: secure-fgl model export RUN --to FILE",
+        )
 
 
 def _arrays(data: bytes) -> dict[str, Any]:
@@ -138,6 +161,8 @@ def _arrays(data: bytes) -> dict[str, Any]:
 def _opened(facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> Opened:
     """Return what a file describes; raises KeyError, TypeError or ValueError for anything else."""
     if set(facts) != _MEMBERS or arrays["weights"].dtype != np.float32:
+        raise ValueError
+    if not hmac.compare_digest(weights_digest(arrays), str(facts["arrays"])):
         raise ValueError
     texts, numbers = ("client", "config", "plan", "run"), ("best", "number")
     if not all(type(facts[name]) is str for name in texts):

@@ -65,7 +65,7 @@ def approved(
     try:
         hold(given, policy.approvals, plan.digest, clock())
     except EvidenceError as error:
-        what = str(error).partition(": ")[2] or str(error)
+        what = error.what.partition(": ")[2] or error.what
         raise UsageError(f"This run is not approved: {what}.", fix=_MAKE) from error
     if resume and (began := folder.bytes(_FILE)):
         return began  # newer ones let it go on; that it was approved when it began, these show

@@ -84,6 +84,7 @@ class Preparation:
         self.algorithm = evaluated(algorithm, task, at=self.at, told=config.evaluation.told)
         self.scheme, self._given, self.plugins = scheme, whole, plugins or Plugins()
         self.sites: list[Site] = []
+        self.notes: tuple[str, ...] = ()  # what was put right in own tables
         self.watch: Watch | None = None
         self.track: Callable[[Mapping[str, Any]], None] = lambda row: None
         self.whole: tuple[Dataset, Masks] | None = None  # None where nobody holds it
@@ -97,7 +98,7 @@ class Preparation:
                 self.config, self.task, given=self._given, only=only,
                 agreed=self.plan.data.spec, stand_ins=stand_ins,
             )  # fmt: skip
-        self.sites, self.whole = loaded.sites, loaded.whole
+        self.sites, self.whole, self.notes = loaded.sites, loaded.whole, loaded.notes
         if not stand_ins:  # an audit puts no canaries into data that are drawn
             check_room(only or self.plan.clients, self.sites, self.task.spec, self.policy)
 

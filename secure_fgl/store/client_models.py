@@ -112,7 +112,7 @@ class ClientModels:
             return {name: store.put(name, PlainCodec(()).pack(p)) for name, p in pieces.items()}
         except (OSError, LedgerError) as error:
             raise UsageError(
-                f"The model of {client} cannot be kept ({error}).",
+                f"The model of {client} cannot be kept ({getattr(error, 'what', error)}).",
                 why=f"its key goes to {self._keys.path}, and never into the run folder",
                 fix=f"set {VARIABLE} to a folder of your own, or keep_models: false in the config",
             ) from error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from audits.evidence.run_files import RunView
 from protocols.errors import EvidenceError
 from secure_fgl import _floors
-from secure_fgl.errors import UsageError
+from secure_fgl.errors import UsageError, path_of
 from secure_fgl.notebook.results import Results
 from secure_fgl.store.captures import found, sweep
 from secure_fgl.store.files import FILE_LIMIT, Folder, is_temporary, replace
@@ -50,7 +50,7 @@ class Run(Results):
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path, self.party = side_of(Path(path))
+        self.path, self.party = side_of(path_of(path))
         self.folder = Folder(self.path)
         sweep()  # whoever looks at a run ends captures whose days are over
         if self.party is not None:

@@ -1,10 +1,6 @@
 """A model of a finished run, as people take it away: a plain module, and its files.
 
-Nothing is pickled: weights are written as npz, one array for each entry of the module's
-``state_dict``::
-
-    arrays = np.load("model.npz", allow_pickle=False)
-    module.load_state_dict({name: torch.from_numpy(arrays[name]) for name in arrays.files})
+Its file is that of `secure_fgl.predicting.model_file`: an npz, nothing is pickled.
 
 The shared model is used after the run's evidence was verified. A client's own model opens where
 that client's key is (`secure_fgl.store.client_models`). What a model that is given away tells of
@@ -39,7 +35,7 @@ from secure_fgl.config import Config
 from secure_fgl.data.kinds import build_task, model_name
 from secure_fgl.data.own.spec import OwnSpec
 from secure_fgl.errors import UsageError
-from secure_fgl.run.model_digest import npz_bytes, npz_digest, weights_digest
+from secure_fgl.run.model_digest import npz_digest, weights_digest
 from secure_fgl.store.client_models import Opened, Origin
 from secure_fgl.store.files import create
 from secure_fgl.store.site_models import spec_of
@@ -83,19 +79,13 @@ class TrainedModel:
     agreed: str | None = None
     seed: int = 0
 
-    def write(self, to: Path) -> tuple[Path, Path]:
-        """Write the weights (npz), and beside them the facts as JSON; return both paths.
+    def write_with(self, to: Path, content: bytes) -> tuple[Path, Path]:
+        """Write a file of the model, and beside it the facts as JSON; return both paths.
+
+        Facts that are there already may stay if they are the same: of another form of the model.
 
         Raises:
             UsageError: one of them is there already, or cannot be written.
-        """
-        arrays = {name: value.numpy() for name, value in self.module.state_dict().items()}
-        return self.write_with(to, npz_bytes(arrays))
-
-    def write_with(self, to: Path, content: bytes) -> tuple[Path, Path]:
-        """Write a file of the model, and beside it the facts as JSON; see `write`.
-
-        Facts that are there already may stay if they are the same: of another form of the model.
         """
         facts, mode = to.with_suffix(".json"), 0o600 if "client" in self.facts else 0o666
         said = (json.dumps(self.facts, indent=2, sort_keys=True) + "\n").encode()
@@ -179,7 +169,7 @@ def size_of(spec: DataSpec, config: str) -> int:
 def _spec(plan: Plan) -> DataSpec:
     try:
         lowest, highest = map(float, plan.data.scale or ("0", "0"))
-        data = plan.data.model_dump(exclude={"scale"})
+        data = plan.data.model_dump(exclude={"scale", "edges"})
         return DataSpec(**data, clients=len(plan.clients), lowest=lowest, highest=highest)
     except (TypeError, ValueError) as error:
         raise UsageError("The run's plan describes no data.", why=str(error)[:300]) from error

@@ -79,12 +79,12 @@ def test_refused_before_data_folder_or_ledger_exist(
 ) -> None:
     federation = Federation(policy=policy, config=config(name))
     with (
-        patch.object(loading, "load_dataset", side_effect=AssertionError("data was touched")),
+        patch.object(loading, "read_dataset", side_effect=AssertionError("data was touched")),
         pytest.raises(NotAdmitted) as refused,
     ):
         federation.run(tmp_path / "run")
     assert not list(tmp_path.iterdir())
-    text = refused.value.diagnostics()
+    text = str(refused.value)
     assert policy.name in text and name in text and "message" in text
 
 
@@ -102,7 +102,7 @@ def test_too_small_a_cohort_is_refused_before_data_folder_or_ledger_exist(
 ) -> None:
     few = PRESETS["pilot"].model_copy(update={"name": "few", "minimum_cohort": CLIENTS})
     with (
-        patch.object(loading, "load_dataset", side_effect=AssertionError("data was touched")),
+        patch.object(loading, "read_dataset", side_effect=AssertionError("data was touched")),
         pytest.raises(SecureFglError, match="too small"),
     ):
         Federation(policy=few, config=config(name)).run(tmp_path / "run")

@@ -73,7 +73,7 @@ def test_a_file_that_cannot_be_a_plug_in_is_refused_before_it_is_run(
     text, words = REFUSED[name]
     with pytest.raises(UsageError) as refused:
         read(write(tmp_path, "mine", text))
-    told = refused.value.diagnostics()
+    told = str(refused.value)
     assert words in told and "mine.py" in told and "What to do:" in told
 
 
@@ -112,7 +112,7 @@ def test_a_file_that_cannot_be_run_is_refused(name: str, tmp_path: Path) -> None
     federation = Federation(config=config(), plugins=[write(tmp_path, text=text)])
     with pytest.raises(UsageError) as refused:
         federation.plan()
-    assert words in refused.value.diagnostics()
+    assert words in str(refused.value)
 
 
 @pytest.mark.parametrize(

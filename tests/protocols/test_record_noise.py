@@ -150,7 +150,7 @@ def test_o20_a_graph_trains_or_is_counted_so_the_larger_curve_is_reserved() -> N
 def test_counts_that_do_not_say_what_one_record_moves_are_refused() -> None:
     with pytest.raises(NotAdmitted) as caught:
         toy_plan(form(Unbound), policy(), bfv=None)
-    told = caught.value.diagnostics()
+    told = str(caught.value)
     assert "Unbound does not say by how much one record moves its fields (share)" in told
 
 

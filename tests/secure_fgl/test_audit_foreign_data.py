@@ -14,7 +14,7 @@ import yaml
 
 from secure_fgl.attack_inputs.materials import material
 from secure_fgl.config import Config
-from secure_fgl.data.datasets import load_dataset
+from secure_fgl.data.datasets import read_dataset
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.store.finished_run import Run
@@ -176,5 +176,5 @@ def test_an_audit_fetches_nothing_that_a_run_names(
         material(Run(run), data=mine)
     assert not asked and not [*mine.rglob("raw")]
     with pytest.raises(FileNotFoundError, match="could not fetch"):  # the control: a run does ask
-        load_dataset("pyg/Planetoid/Tiny", mine, **SIZES)
+        read_dataset("pyg/Planetoid/Tiny", mine, **SIZES)
     assert asked

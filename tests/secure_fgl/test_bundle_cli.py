@@ -188,7 +188,7 @@ def test_anything_but_a_plain_ed25519_key_is_refused(tmp_path: Path) -> None:
     for path in (locked, other, junk, padded):
         with pytest.raises(UsageError) as caught:
             load_key(path)
-        assert "hunter2" not in caught.value.diagnostics()
+        assert "hunter2" not in str(caught.value)
     for path in (tmp_path / "none.pem", tmp_path):
         with pytest.raises(UsageError):
             load_key(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 from pathlib import Path
@@ -9,10 +10,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+import secure_fgl
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.config import Config
 from secure_fgl.data.own import load_spec
-from tests.secure_fgl.cli_tools import invoke
+from secure_fgl.errors import UsageError
+from tests.secure_fgl.cli_tools import ROOT, invoke
 
 TASKS = ("node", "graph", "rating")
 
@@ -138,3 +141,29 @@ def test_an_unknown_task_is_a_usage_error() -> None:
 def test_help_shows_an_example() -> None:
     shown = invoke("init", "--help")
     assert "secure-fgl init" in shown.stdout.partition("Example")[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "files"), [("banks", ["banks"]), ("fed_gcn_cora", ["fed_gcn_cora", "rows_policy"])]
+)
+def test_an_example_comes_with_the_policy_that_it_names(name: str, files: list[str]) -> None:
+    made = invoke("init", "--example", name, "--format", "json")
+    assert made.exit_code == 0, made.stderr
+    written = [f"examples/{stem}.yaml" for stem in files]
+    assert json.loads(made.stdout)["files"] == written
+    for path in written:
+        assert Path(path).read_bytes() == (ROOT / path).read_bytes()
+    assert invoke("plan", written[0]).exit_code == 0
+    assert invoke("init", "--example", name).exit_code == 2  # nothing is replaced
+    wrong = invoke("init", "--example", "bank")
+    assert wrong.exit_code == 2 and "did you mean 'banks'?" in wrong.stderr
+
+
+def test_a_system_without_file_locks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    shown = invoke("init", "pilot")
+    assert (
+        shown.exit_code == 2 and "needs file locks (fcntl), which Windows has not" in shown.stderr
+    )
+    with pytest.raises(UsageError, match="does not run on this system"):
+        secure_fgl.__getattr__("Federation")

@@ -18,7 +18,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.catalogue import algorithm_names
 from secure_fgl.config import Config
-from secure_fgl.data import load_dataset
+from secure_fgl.data import read_dataset
 from secure_fgl.data.loading import load
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
@@ -225,7 +225,7 @@ def test_keys_that_cannot_be_written_end_the_run_with_what_helps(
 
 
 def test_where_nothing_is_scored_the_model_trained_last_is_kept(tmp_path: Path) -> None:
-    graph = load_dataset("synthetic_banks", customers=40, transactions=60)
+    graph = read_dataset("synthetic_banks", customers=40, transactions=60)
     policy = PrivacyPolicy.preset("calibrated")
     chosen = law("fed_avg", "calibrated", rounds=ROUNDS, store=tmp_path / "budgets")
     run = Federation(graph, policy=policy, config=chosen).run(tmp_path / "run")

@@ -10,12 +10,12 @@ import pytest
 from algorithms.tasks.inputs.nodes import NodeData
 from algorithms.tasks.node import NodeTask
 from algorithms.tasks.site import Site
-from secure_fgl.data import load_dataset, partition, spec_of, split_masks
+from secure_fgl.data import partition, read_dataset, spec_of, split_masks
 
 
 @pytest.fixture(scope="module")
 def banks():
-    return load_dataset("synthetic_banks")
+    return read_dataset("synthetic_banks")
 
 
 def test_it_says_that_it_is_synthetic(banks):
@@ -49,7 +49,7 @@ def test_neighbours_agree_more_than_chance(banks):
 
 
 def test_the_same_options_give_the_same_bits(banks):
-    again, other = load_dataset("synthetic_banks"), load_dataset("synthetic_banks", seed=8)
+    again, other = read_dataset("synthetic_banks"), read_dataset("synthetic_banks", seed=8)
     for field in ("x", "y", "edges", "owner"):
         assert getattr(again, field).tobytes() == getattr(banks, field).tobytes()
     assert other.x.tobytes() != banks.x.tobytes()
@@ -57,7 +57,7 @@ def test_the_same_options_give_the_same_bits(banks):
 
 def test_the_size_is_an_option():
     shape = {"banks": 3, "customers": 10, "transactions": 20}
-    graph = load_dataset("synthetic_banks", **shape)
+    graph = read_dataset("synthetic_banks", **shape)
     assert np.bincount(graph.owner).tolist() == [30, 30, 30]
     assert spec_of("synthetic_banks", clients=3, options=shape).records == 32  # 18 rounded up
 
@@ -74,7 +74,7 @@ def test_the_size_is_an_option():
 )
 def test_bad_options_are_refused_with_and_without_data(options, match):
     with pytest.raises(ValueError, match=match):
-        load_dataset("synthetic_banks", **options)
+        read_dataset("synthetic_banks", **options)
     with pytest.raises(ValueError, match=match):
         spec_of("synthetic_banks", clients=5, options=options)
 

@@ -13,7 +13,7 @@ import yaml
 from protocols.errors import NotAdmitted
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.config import Config
-from secure_fgl.data import load_dataset, partition, split_masks
+from secure_fgl.data import partition, read_dataset, split_masks
 from secure_fgl.data.features import Scaling, check_scaling, scaled, scaled_part
 from secure_fgl.data.loading import load
 from secure_fgl.data.records import ClientGraph, Graph
@@ -77,7 +77,7 @@ def test_a_site_scales_by_its_own_records_alone(how: Scaling) -> None:
 
 
 def test_graphs_are_scaled_and_ratings_have_nothing_to_scale() -> None:
-    ratings = load_dataset("synthetic_ratings")
+    ratings = read_dataset("synthetic_ratings")
     assert scaled(ratings, "row") is ratings
     masks = split_masks(ratings, (0.6, 0.2, 0.2), rng=np.random.default_rng(1))
     parts = partition(ratings, "user_per_client", 60, masks, np.random.default_rng(1))
@@ -127,15 +127,15 @@ def test_another_way_is_refused_with_those_that_are_known() -> None:
 
 
 def test_words_are_as_the_file_has_them(data_root: Path) -> None:
-    cora = load_dataset("cora", data_root)
+    cora = read_dataset("cora", data_root)
     assert set(np.unique(cora.x.data)) == {1.0}  # type: ignore[union-attr]
-    cs = load_dataset("coauthor_cs", data_root)
+    cs = read_dataset("coauthor_cs", data_root)
     assert cs.x.data.max() > 1.0  # type: ignore[union-attr]  # counts
 
 
 def test_what_was_said_before_is_row(data_root: Path) -> None:
     """The published settings of docs/results: rows of words that sum to one."""
-    x = scaled(load_dataset("citeseer", data_root), "row").x
+    x = scaled(read_dataset("citeseer", data_root), "row").x
     sums = np.asarray(x.sum(axis=1)).ravel()
     assert np.allclose(sums[sums > 0], 1.0, atol=1e-5) and (sums == 0).any()
 

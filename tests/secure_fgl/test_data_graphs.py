@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from secure_fgl.data import load_dataset, published_shape, spec_of
+from secure_fgl.data import published_shape, read_dataset, spec_of
 from secure_fgl.data.sources import tu_groups, tu_npz
 
 # mean nodes and edges of a graph, graphs of each class; from the literature
@@ -50,7 +50,7 @@ def write(root, name="mutag", **changes):
 
 def test_labels_become_one_column_each(tmp_path):
     write(tmp_path)
-    graphs = load_dataset("mutag", tmp_path)
+    graphs = read_dataset("mutag", tmp_path)
     assert repr(graphs) == "<GraphSet mutag>"
     assert sp.issparse(graphs.x)
     assert graphs.x.dtype == np.float32
@@ -61,8 +61,8 @@ def test_labels_become_one_column_each(tmp_path):
 
 def test_attributes_come_after_the_labels_when_asked_for(tmp_path):
     write(tmp_path, "bzr")
-    plain = load_dataset("bzr", tmp_path)
-    more = load_dataset("bzr", tmp_path, attributes=True)
+    plain = read_dataset("bzr", tmp_path)
+    more = read_dataset("bzr", tmp_path, attributes=True)
     assert plain.x.shape[1] == 10
     assert more.x.shape[1] == published_shape("bzr", {"attributes": True}).features == 13
     np.testing.assert_array_equal(more.x[:, :10].toarray(), plain.x.toarray())
@@ -71,7 +71,7 @@ def test_attributes_come_after_the_labels_when_asked_for(tmp_path):
 
 def test_without_labels_degrees_take_their_place(tmp_path):
     write(tmp_path, "imdb_binary")
-    graphs = load_dataset("imdb_binary", tmp_path)
+    graphs = read_dataset("imdb_binary", tmp_path)
     assert graphs.x.shape == (3000, 136)
     assert graphs.x.toarray().argmax(axis=1)[:6].tolist() == [1, 2, 1, 1, 2, 1]
 
@@ -89,7 +89,7 @@ def test_a_wrong_option_is_refused_with_and_without_data(name, options, match, t
     with pytest.raises(ValueError, match=match):
         spec_of(name, clients=5, options=options)
     with pytest.raises(ValueError, match=match):
-        load_dataset(name, tmp_path, **options)
+        read_dataset(name, tmp_path, **options)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_wrong_option_is_refused_with_and_without_data(name, options, match, t
 def test_another_file_under_the_name_is_refused(tmp_path, changes):
     path = write(tmp_path, **changes)
     with pytest.raises(ValueError, match=r"not the published set|cannot be read") as refused:
-        load_dataset("mutag", tmp_path)
+        read_dataset("mutag", tmp_path)
     assert str(path) in str(refused.value)
 
 
@@ -137,8 +137,8 @@ def test_another_file_under_the_name_is_refused(tmp_path, changes):
 def test_attributes_that_do_not_fit_are_refused(tmp_path, attributes):
     write(tmp_path, "bzr", node_attr=attributes)
     with pytest.raises(ValueError, match=r"not the published set|cannot be read"):
-        load_dataset("bzr", tmp_path, attributes=True)
-    assert load_dataset("bzr", tmp_path).records == 405  # unread where nobody asked
+        read_dataset("bzr", tmp_path, attributes=True)
+    assert read_dataset("bzr", tmp_path).records == 405  # unread where nobody asked
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.01, 0.5, 0.99])
@@ -147,20 +147,20 @@ def test_a_damaged_file_is_refused(tmp_path, keep):
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * keep)])
     with pytest.raises(ValueError, match="cannot be read"):
-        load_dataset("mutag", tmp_path)
+        read_dataset("mutag", tmp_path)
 
 
 def test_no_flipped_byte_escapes_as_another_error(tmp_path):
     """Every place of the file in turn: the set as it was, or the usual refusal."""
     path = write(tmp_path)
-    content, whole = path.read_bytes(), load_dataset("mutag", tmp_path)
+    content, whole = path.read_bytes(), read_dataset("mutag", tmp_path)
     refused = 0
     for place in range(0, len(content), 3):
         damaged = bytearray(content)
         damaged[place] ^= 0xFF
         path.write_bytes(damaged)
         try:
-            found = load_dataset("mutag", tmp_path)
+            found = read_dataset("mutag", tmp_path)
         except ValueError:
             refused += 1
         else:
@@ -172,8 +172,8 @@ def test_no_flipped_byte_escapes_as_another_error(tmp_path):
 def test_a_group_keeps_its_members_apart(tmp_path, monkeypatch):
     monkeypatch.setitem(tu_groups.NAMES, "tu_small", ("mutag", "enzymes", "imdb_binary"))
     members = [write(tmp_path, name).parent.name for name in tu_groups.NAMES["tu_small"]]
-    group = load_dataset("tu_small", tmp_path)
-    alone = [load_dataset(name, tmp_path) for name in members]
+    group = read_dataset("tu_small", tmp_path)
+    alone = [read_dataset(name, tmp_path) for name in members]
     assert published_shape("tu_small")[:4] == ("graph", 7 + 3 + 136, 6, 188 + 600 + 1000)
     assert np.bincount(group.owner).tolist() == [188, 600, 1000]
     assert group.classes == 6
@@ -203,7 +203,7 @@ def test_every_set_has_figures():
 @pytest.mark.parametrize("name", sorted(FIGURES))
 def test_the_published_figures(name, data_root):
     options = {"attributes": True} if name in tu_npz.ATTRIBUTES else {}
-    graphs = load_dataset(name, data_root, **options)
+    graphs = read_dataset(name, data_root, **options)
     nodes, edges, classes = FIGURES[name]
     shape = published_shape(name, options)
     assert graphs.records == shape.records == sum(classes)
@@ -219,13 +219,13 @@ def test_the_published_figures(name, data_root):
 
 def test_degrees_of_the_film_sets_are_not_capped(data_root):
     for name in tu_npz.UNLABELLED:
-        graphs = load_dataset(name, data_root)
+        graphs = read_dataset(name, data_root)
         degree = np.bincount(graphs.edges.ravel(), minlength=graphs.x.shape[0])
         np.testing.assert_array_equal(graphs.x.indices, degree)  # one entry a row: its column
 
 
 def test_the_largest_group_loads(data_root):
-    group = load_dataset("tu_mix", data_root)
+    group = read_dataset("tu_mix", data_root)
     shape = published_shape("tu_mix")
     assert (group.records, group.x.shape[1]) == (shape.records, shape.features)
     assert group.owner.max() + 1 == 11

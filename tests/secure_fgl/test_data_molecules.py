@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from secure_fgl.data import load_dataset, published_shape, spec_of
+from secure_fgl.data import published_shape, read_dataset, spec_of
 from secure_fgl.data.sources import molecules
 from secure_fgl.data.sources._shared import atoms
 from secure_fgl.data.sources.molecules import FEATURES, NAMES, QUESTIONS, molecule_graph
@@ -113,7 +113,7 @@ def test_without_rdkit_the_extra_is_named(monkeypatch):
 def test_a_table_becomes_graphs_and_an_empty_cell_a_missing_answer(tmp_path):
     rows = ["CO,1,0", "c1ccccc1,,1", '"[Na+].[Cl-]",0.0,1.0', "N,0,"]
     write(tmp_path, rows, "smiles,FDA_APPROVED,CT_TOX", "clintox")
-    graphs = load_dataset("clintox", tmp_path)
+    graphs = read_dataset("clintox", tmp_path)
     assert (graphs.multilabel, graphs.classes, graphs.y.dtype) == (True, 2, np.float32)
     np.testing.assert_array_equal(graphs.y, [[1, 0], [np.nan, 1], [0, 1], [0, np.nan]])
     assert graphs.sizes.tolist() == [2, 6, 2, 1]
@@ -125,9 +125,9 @@ def test_a_table_becomes_graphs_and_an_empty_cell_a_missing_answer(tmp_path):
 def test_a_row_that_does_not_parse_is_dropped_with_its_answer(tmp_path, monkeypatch):
     write(tmp_path, ["CO,1", "C1CC,1", "CC,0", "N,1"])
     with pytest.raises(ValueError, match="SMILES that RDKit can read"):
-        load_dataset("bbbp", tmp_path)
+        read_dataset("bbbp", tmp_path)
     monkeypatch.setattr(molecules, "MOST_DROPPED", 0.25)
-    graphs = load_dataset("bbbp", tmp_path)
+    graphs = read_dataset("bbbp", tmp_path)
     assert graphs.sizes.tolist() == [2, 2, 1]
     assert graphs.y.tolist() == [[1], [0], [1]]
     assert graphs.records <= published_shape("bbbp").records
@@ -137,7 +137,7 @@ def test_a_row_that_does_not_parse_is_dropped_with_its_answer(tmp_path, monkeypa
 def test_other_columns_and_another_order_are_no_matter(tmp_path):
     head = "class,pIC50,smiles,scaffold_split"
     write(tmp_path, ["1,9.15,CO,Train", "0,2,CC,Test", "1,,N,Train", "0,0,O,Train"], head, "bace")
-    assert load_dataset("bace", tmp_path).y.tolist() == [[1], [0], [1], [0]]
+    assert read_dataset("bace", tmp_path).y.tolist() == [[1], [0], [1], [0]]
 
 
 @pytest.mark.usefixtures("four_rows")
@@ -159,7 +159,7 @@ def test_other_columns_and_another_order_are_no_matter(tmp_path):
 def test_another_table_under_the_name_is_refused(tmp_path, rows, head):
     path = write(tmp_path, rows, head)
     with pytest.raises(ValueError, match=r"not the published set|cannot be read") as refused:
-        load_dataset("bbbp", tmp_path)
+        read_dataset("bbbp", tmp_path)
     told = [str(refused.value), repr(refused.value.__cause__), str(refused.value.__cause__)]
     assert str(path) in told[0]
     assert not any("secret" in text for text in told)
@@ -171,12 +171,12 @@ def test_another_table_under_the_name_is_refused(tmp_path, rows, head):
 def test_another_encoding_is_refused(tmp_path):
     write(tmp_path, []).write_bytes(b"smiles,p_np\n\xff\xfe,1\n")
     with pytest.raises(ValueError, match="cannot be read"):
-        load_dataset("bbbp", tmp_path)
+        read_dataset("bbbp", tmp_path)
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"moleculenet/bbbp\.csv"):
-        load_dataset("bbbp", tmp_path)
+        read_dataset("bbbp", tmp_path)
 
 
 def test_they_take_no_options():
@@ -194,7 +194,7 @@ def test_regressions_have_no_name():
     "name", [pytest.param(n, marks=pytest.mark.long if n == "tox21" else ()) for n in FIGURES]
 )
 def test_the_published_figures(name, data_root):
-    graphs = load_dataset(name, data_root)
+    graphs = read_dataset(name, data_root)
     read, positive, missing = FIGURES[name]
     assert abs(graphs.records - read) <= 2  # a row or two between releases of RDKit
     assert graphs.y.shape == (graphs.records, len(QUESTIONS[name]))
@@ -208,6 +208,6 @@ def test_the_published_figures(name, data_root):
 
 @pytest.mark.long
 def test_the_published_figures_of_hiv(data_root):
-    graphs = load_dataset("hiv", data_root)
+    graphs = read_dataset("hiv", data_root)
     assert abs(graphs.records - 41120) <= 5
     assert abs(graphs.y.sum() - 1443) <= 5

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from secure_fgl.data import dataset_names, load_dataset, published_shape, spec_of
+from secure_fgl.data import dataset_names, published_shape, read_dataset, spec_of
 from secure_fgl.data.sources import pyg
 from secure_fgl.data.sources._shared import pyg_objects
 
@@ -63,7 +63,7 @@ def wiki_set(root, *, folds=20):
 
 def test_a_tu_set(tmp_path):
     tu_set(tmp_path)
-    graphs = load_dataset("pyg/TUDataset/TINY", tmp_path, **SIZES)
+    graphs = read_dataset("pyg/TUDataset/TINY", tmp_path, **SIZES)
     assert graphs.sizes.tolist() == [3, 1, 2]
     assert graphs.edges.tolist() == [[0, 0, 1, 4], [1, 2, 2, 5]]
     assert graphs.y.tolist() == [0, 1, 1]
@@ -74,15 +74,15 @@ def test_a_tu_set(tmp_path):
 def test_attributes_of_a_tu_set(tmp_path):
     tu_set(tmp_path)
     options = {**SIZES, "attributes": True, "features": 5}
-    graphs = load_dataset("pyg/TUDataset/TINY", tmp_path, **options)
+    graphs = read_dataset("pyg/TUDataset/TINY", tmp_path, **options)
     assert graphs.x.toarray()[4].tolist() == [4.5, -4, 0, 1, 0]
 
 
 def test_a_tu_set_without_features_gets_capped_degrees(tmp_path):
     tu_set(tmp_path, node_labels=None, node_attributes=None)
-    two = load_dataset("pyg/TUDataset/TINY", tmp_path, **{**SIZES, "features": 2})
+    two = read_dataset("pyg/TUDataset/TINY", tmp_path, **{**SIZES, "features": 2})
     assert two.x.toarray().argmax(axis=1).tolist() == [1, 1, 1, 0, 1, 1]
-    three = load_dataset("pyg/TUDataset/TINY", tmp_path, **SIZES)
+    three = read_dataset("pyg/TUDataset/TINY", tmp_path, **SIZES)
     assert three.x.toarray().argmax(axis=1).tolist() == [2, 2, 2, 0, 1, 1]
 
 
@@ -110,12 +110,12 @@ def test_an_edge_into_another_graph_is_refused():
 def test_a_set_of_other_sizes_is_refused(tmp_path, sizes):
     tu_set(tmp_path)
     with pytest.raises(ValueError, match=r"does not agree with its sizes|more than 2 graphs"):
-        load_dataset("pyg/TUDataset/TINY", tmp_path, **{**SIZES, **sizes})
+        read_dataset("pyg/TUDataset/TINY", tmp_path, **{**SIZES, **sizes})
 
 
 def wiki(root, **options):
     sizes = {"features": 3, "classes": 2, "records": 5}
-    return load_dataset("pyg/WikiCS", root, **sizes, **options)
+    return read_dataset("pyg/WikiCS", root, **sizes, **options)
 
 
 def test_a_node_set(tmp_path):
@@ -152,7 +152,7 @@ def test_a_molecule_set(tmp_path):
     folder = tmp_path / "pyg" / "MoleculeNet" / "bbbp" / "raw"
     folder.mkdir(parents=True)
     (folder / "BBBP.csv").write_text("num,name,p_np,smiles\n1,a,1,CO\n2,b,0,c1ccccc1\n3,c,,N\n")
-    graphs = load_dataset("pyg/MoleculeNet/BBBP", tmp_path)
+    graphs = read_dataset("pyg/MoleculeNet/BBBP", tmp_path)
     assert (graphs.multilabel, graphs.sizes.tolist()) == (True, [2, 6, 1])
     np.testing.assert_array_equal(graphs.y, np.array([[1], [0], [np.nan]], np.float32))
     assert graphs.x.shape == (9, published_shape("pyg/MoleculeNet/BBBP").features)
@@ -173,7 +173,7 @@ def test_a_regression_is_refused(tmp_path):
     (folder / "delaney-processed.csv").write_text(f"{head}0,0,0,0,0,0,0,0,-0.77,CO\n")
     sizes = {"features": 177, "classes": 1, "records": 2000}
     with pytest.raises(ValueError, match="does not agree"):
-        load_dataset("pyg/MoleculeNet/ESOL", tmp_path, **sizes)
+        read_dataset("pyg/MoleculeNet/ESOL", tmp_path, **sizes)
 
 
 def planetoid(monkeypatch, **changes):
@@ -198,7 +198,7 @@ def planetoid(monkeypatch, **changes):
 
 def test_word_counts_are_kept_sparse_and_as_they_are(tmp_path, monkeypatch):
     asked = planetoid(monkeypatch)
-    graph = load_dataset("pyg/Planetoid/Tiny", tmp_path, split="published", **SIZES)
+    graph = read_dataset("pyg/Planetoid/Tiny", tmp_path, split="published", **SIZES)
     assert asked == [("Planetoid", tmp_path / "pyg" / "Planetoid", {"name": "Tiny"})]
     assert sp.issparse(graph.x)
     expected = [[1, 3, 0], [0, 0, 0], [0, 2, 2], [1, 0, 0]]
@@ -228,7 +228,7 @@ def test_word_counts_are_kept_sparse_and_as_they_are(tmp_path, monkeypatch):
 def test_data_that_do_not_fit_are_refused(tmp_path, monkeypatch, changes):
     planetoid(monkeypatch, **changes)
     with pytest.raises(ValueError, match="does not agree"):
-        load_dataset("pyg/Planetoid/Tiny", tmp_path, split="published", **SIZES)
+        read_dataset("pyg/Planetoid/Tiny", tmp_path, split="published", **SIZES)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_a_wrong_name_or_option_is_refused_with_and_without_data(name, options, 
     with pytest.raises(ValueError, match=match):
         spec_of(name, clients=3, options=options)
     with pytest.raises(ValueError, match=match):
-        load_dataset(name, tmp_path, **options)
+        read_dataset(name, tmp_path, **options)
     assert not list(tmp_path.iterdir())
 
 
@@ -286,12 +286,12 @@ def test_every_class_is_one_of_pyg_s():
 def test_without_a_folder_the_error_says_what_to_do(monkeypatch):
     monkeypatch.delenv("SECURE_FGL_DATA", raising=False)
     with pytest.raises(FileNotFoundError, match=r"data\.root.*SECURE_FGL_DATA"):
-        load_dataset("pyg/WikiCS")
+        read_dataset("pyg/WikiCS")
 
 
 def test_without_a_network_the_error_says_so(tmp_path):
     with pytest.raises(FileNotFoundError, match="most likely there is no connection"):
-        load_dataset("pyg/WikiCS", tmp_path)
+        read_dataset("pyg/WikiCS", tmp_path)
 
 
 def test_a_download_that_was_cut_short_is_told(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from secure_fgl.data import load_dataset
+from secure_fgl.data import read_dataset
 from secure_fgl.data.sources._shared.opcodes import read_objects
 from secure_fgl.data.sources._shared.refusing import RawRefused, nothing_unpickled
 from tests.secure_fgl.cli_tools import config, invoke
@@ -45,7 +45,7 @@ def test_a_planetoid_set_is_read_as_pyg_reads_it(tmp_path, name, gap):
 
     expected = theirs("Planetoid", planetoid(tmp_path / "theirs", name, gap=gap))
     folder = planetoid(tmp_path / "ours", name, gap=gap)
-    graph = load_dataset(f"pyg/Planetoid/{name}", tmp_path / "ours", split="published", **SIZES)
+    graph = read_dataset(f"pyg/Planetoid/{name}", tmp_path / "ours", split="published", **SIZES)
     assert graph.records == expected.num_nodes and len(graph.edges.T) == len(graph.y)
     found = Planetoid(str(folder.parents[1]), name=name)[0]  # of what we processed
     assert sorted(found.keys()) == sorted(expected.keys())
@@ -59,7 +59,7 @@ def test_no_raw_file_of_planetoid_runs(tmp_path, part, protocol):
     planted = {part: pickle.dumps(Planted(marker), protocol)}
     planetoid(tmp_path / "ours", **planted)
     with pytest.raises(RawRefused, match=rf"ind\.toy\.{part} is refused: .*could run") as refused:
-        load_dataset(TOY, tmp_path / "ours", **SIZES)
+        read_dataset(TOY, tmp_path / "ours", **SIZES)
     assert "delete the set's folder" in str(refused.value)
     assert not marker.exists()
     with contextlib.suppress(Exception):  # the control: PyG's own reader
@@ -150,7 +150,7 @@ def test_one_list_may_not_stand_for_many_nodes(tmp_path):
     planetoid(tmp_path, graph=python2(dict.fromkeys(range(100), shared)))
     assert pickle.loads(python2({1: shared, 2: shared}))[1] == shared  # the control
     with pytest.raises(RawRefused, match="do not fit together"):
-        load_dataset(TOY, tmp_path, **SIZES)
+        read_dataset(TOY, tmp_path, **SIZES)
     assert len({id(ends) for ends in parts["graph"].values()}) == len(parts["graph"])
 
 
@@ -174,7 +174,7 @@ def test_one_list_may_not_stand_for_many_nodes(tmp_path):
 def test_parts_that_do_not_fit_are_refused(tmp_path, part, data):
     planetoid(tmp_path, **{part: data})
     with pytest.raises(RawRefused):
-        load_dataset(TOY, tmp_path, **SIZES)
+        read_dataset(TOY, tmp_path, **SIZES)
 
 
 def test_damaged_files_raise_nothing_else(tmp_path):
@@ -205,7 +205,7 @@ def test_arrays_of_objects_are_refused(tmp_path, member):
     marker = tmp_path / "ran"
     path = attributed(tmp_path / "data", **{member: objects(marker)})
     with pytest.raises(RawRefused, match="holds Python objects"):
-        load_dataset("pyg/Amazon/Photo", tmp_path / "data", **SIZES)
+        read_dataset("pyg/Amazon/Photo", tmp_path / "data", **SIZES)
     assert not marker.exists()
     with np.load(path, allow_pickle=True) as arrays:
         arrays[member]
@@ -214,7 +214,7 @@ def test_arrays_of_objects_are_refused(tmp_path, member):
 
 def test_a_set_of_arrays_is_read(tmp_path):
     attributed(tmp_path)
-    graph = load_dataset("pyg/Amazon/Photo", tmp_path, **SIZES)
+    graph = read_dataset("pyg/Amazon/Photo", tmp_path, **SIZES)
     assert graph.edges.tolist() == [[0, 0, 1, 2], [1, 3, 2, 3]]
     assert graph.x.toarray().argmax(axis=1).tolist()[:3] == [0, 1, 2]
 
@@ -234,7 +234,7 @@ def twitch(root, **arrays):
 def test_twitch_is_read_without_pickles_and_as_pyg_reads_it(tmp_path):
     expected = theirs("Twitch", twitch(tmp_path / "theirs"))
     twitch(tmp_path / "ours")
-    graph = load_dataset("pyg/Twitch/DE", tmp_path / "ours", **SIZES)
+    graph = read_dataset("pyg/Twitch/DE", tmp_path / "ours", **SIZES)
     np.testing.assert_array_equal(graph.x, expected.x.numpy())
     assert graph.edges.tolist() == expected.edge_index.tolist()
     assert graph.y.tolist() == expected.y.tolist()
@@ -244,7 +244,7 @@ def test_twitch_does_not_run(tmp_path):
     marker = tmp_path / "ran"
     twitch(tmp_path / "ours", features=objects(marker))
     with pytest.raises(RawRefused, match="holds Python objects"):
-        load_dataset("pyg/Twitch/DE", tmp_path / "ours", **SIZES)
+        read_dataset("pyg/Twitch/DE", tmp_path / "ours", **SIZES)
     assert not marker.exists()
     with contextlib.suppress(Exception):
         theirs("Twitch", twitch(tmp_path / "theirs", features=objects(marker)))
@@ -255,9 +255,9 @@ def test_twitch_does_not_run(tmp_path):
 def test_what_pyg_keeps_beside_a_processed_set_is_not_opened(tmp_path, name):
     marker = tmp_path / "ran"
     folder = planetoid(tmp_path)
-    load_dataset(TOY, tmp_path, **SIZES)
+    read_dataset(TOY, tmp_path, **SIZES)
     torch.save(Planted(marker), folder.parent / "processed" / name)
-    assert load_dataset(TOY, tmp_path, **SIZES).records == 520
+    assert read_dataset(TOY, tmp_path, **SIZES).records == 520
     assert not marker.exists()
     theirs("Planetoid", folder)
     assert marker.exists()  # the control
@@ -267,14 +267,14 @@ def test_what_pyg_keeps_beside_a_processed_set_is_not_opened(tmp_path, name):
 def test_arrays_that_declare_what_they_do_not_have_are_refused(tmp_path, member):
     declare(attributed(tmp_path), member, (HUGE,))
     with pytest.raises(RawRefused, match="another size than it has"):
-        load_dataset("pyg/Amazon/Photo", tmp_path, **SIZES)
+        read_dataset("pyg/Amazon/Photo", tmp_path, **SIZES)
 
 
 @pytest.mark.parametrize("shape", [(HUGE, 3), (4, HUGE), (10**6, 10**6), (-4, 3), (4,)])
 def test_sparse_tables_of_other_sizes_are_refused(tmp_path, shape):
     attributed(tmp_path, attr_shape=np.array(shape))
     with pytest.raises(RawRefused):
-        load_dataset("pyg/Amazon/Photo", tmp_path, **SIZES)
+        read_dataset("pyg/Amazon/Photo", tmp_path, **SIZES)
 
 
 def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
@@ -283,7 +283,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
     np.savez_compressed(path, **dict(np.load(path)))
     assert path.stat().st_size < 4000
     with pytest.raises(RawRefused, match="unpacks to more"):
-        load_dataset("pyg/Amazon/Photo", tmp_path, **SIZES)
+        read_dataset("pyg/Amazon/Photo", tmp_path, **SIZES)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_numbers_of_a_tu_set_that_ask_for_too_much_are_refused(tmp_path, file, l
     lines = path.read_text().split("\n")[:-1] if path.exists() else ["0"] * 8
     path.write_text("\n".join([str(line), *lines[1:]]) + "\n")
     with pytest.raises(RawRefused):
-        load_dataset("pyg/TUDataset/TINY", tmp_path, **SIZES)
+        read_dataset("pyg/TUDataset/TINY", tmp_path, **SIZES)
 
 
 @pytest.mark.parametrize("line", [f"{HUGE}\t0\t0", f"0\t{HUGE}\t0", "0\t1", "0\tx\t0"])
@@ -321,7 +321,7 @@ def test_numbers_of_actor_that_ask_for_too_much_are_refused(tmp_path, line):
         if name.endswith("npz"):
             np.savez(folder / name, train_mask=np.zeros(1, bool))
     with pytest.raises(RawRefused):
-        load_dataset("pyg/Actor", tmp_path, **SIZES)
+        read_dataset("pyg/Actor", tmp_path, **SIZES)
 
 
 class _Own(pickle.Unpickler):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from secure_fgl.data import load_dataset, published_shape, spec_of
+from secure_fgl.data import published_shape, read_dataset, spec_of
 from secure_fgl.data.sources import ratings_npz
 from secure_fgl.data.sources.ratings_npz import CATEGORIES, NAMES, TEST
 
@@ -37,7 +37,7 @@ def triples(ratings):
 
 def test_of_several_ratings_of_a_pair_the_last_stays(save):
     root = save("filmtrust", [0, 1, 0, 0, 1], [0, 0, 0, 1, 0], [1, 2, 3, 4, 2], 3)
-    assert triples(load_dataset("filmtrust", root)) == [(0, 0, 3), (0, 1, 4), (1, 0, 2)]
+    assert triples(read_dataset("filmtrust", root)) == [(0, 0, 3), (0, 1, 4), (1, 0, 2)]
 
 
 def test_a_zero_is_no_rating_and_hides_none(save):
@@ -45,7 +45,7 @@ def test_a_zero_is_no_rating_and_hides_none(save):
     user, item = [0, 0, *[1] * 26], [5, 5, *range(10, 36)]
     rating = [4, 0, 0, *[3] * 25]
     root = save("ciao", user, item, rating, 26, {"category": kinds})
-    kept = load_dataset("ciao", root)
+    kept = read_dataset("ciao", root)
     assert triples(kept)[0] == (0, 0, 4)
     assert kept.category.tolist() == [0, *range(3, 28)]
     assert kept.item.tolist() == [0, *range(2, 27)]  # item 10 keeps its number though unrated
@@ -56,22 +56,22 @@ def test_cleaning_keeps_the_test_rows_with_their_ratings(save, monkeypatch):
     monkeypatch.setitem(TEST, "flixster", ("test_mask", 1))
     test = np.array([True, False, True])
     root = save("flixster", [0, 1, 0], [0, 0, 0], [1, 2, 3], 2, {"test_mask": test})
-    ratings = load_dataset("flixster", root, split="published")
+    ratings = read_dataset("flixster", root, split="published")
     assert triples(ratings) == [(1, 0, 2), (0, 0, 3)]
     train, val, held_out = ratings.public
     assert (train.tolist(), val.any(), held_out.tolist()) == ([True, False], False, [False, True])
-    assert load_dataset("flixster", root).public is None
+    assert read_dataset("flixster", root).public is None
 
 
 def test_plays_become_logarithms(save):
     root = save("lastfm", [0, 1], [0, 1], [1, 352698], 2)
-    rating = load_dataset("lastfm", root).rating
+    rating = read_dataset("lastfm", root).rating
     np.testing.assert_allclose(rating, np.log([2, 352699]), rtol=1e-6)
     assert NAMES["lastfm"].lowest < rating.min() < rating.max() < NAMES["lastfm"].highest
 
 
 def test_a_rating_set_speaks_for_itself(save):
-    ratings = load_dataset("filmtrust", save("filmtrust", [0], [0], [0.5], 1))
+    ratings = read_dataset("filmtrust", save("filmtrust", [0], [0], [0.5], 1))
     assert repr(ratings) == "<Ratings filmtrust>"
     assert [ratings.user.dtype, ratings.item.dtype] == [np.int64] * 2
     assert (ratings.rating.dtype, ratings.category, ratings.public) == (np.float32, None, None)
@@ -106,14 +106,14 @@ def test_another_file_under_the_name_is_refused(save, monkeypatch, name, changes
     root = save(name, [0, 1], [0, 1], [1, 2], 2, changes)
     options = {"split": "published"} if name == "flixster" else {}
     with pytest.raises(ValueError, match=r"not the published set|cannot be read") as refused:
-        load_dataset(name, root, **options)
+        read_dataset(name, root, **options)
     assert str(root / name) in str(refused.value)
 
 
 def test_a_file_of_another_length_is_refused(save):
     root = save("filmtrust", [0, 1], [0, 1], [1, 2], 3)
     with pytest.raises(ValueError, match=r"3 ratings from 0\.5 to 4 after cleaning"):
-        load_dataset("filmtrust", root)
+        read_dataset("filmtrust", root)
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.5, 0.99])
@@ -122,7 +122,7 @@ def test_a_damaged_file_is_refused(save, keep):
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * keep)])
     with pytest.raises(ValueError, match="cannot be read"):
-        load_dataset("filmtrust", path.parents[1])
+        read_dataset("filmtrust", path.parents[1])
 
 
 @pytest.mark.parametrize(
@@ -137,12 +137,12 @@ def test_a_wrong_option_is_refused_with_and_without_data(name, options, match, t
     with pytest.raises(ValueError, match=match):
         spec_of(name, clients=5, options=options)
     with pytest.raises(ValueError, match=match):
-        load_dataset(name, tmp_path, **options)
+        read_dataset(name, tmp_path, **options)
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_the_published_figures(name, data_root):
-    ratings, shape = load_dataset(name, data_root), published_shape(name)
+    ratings, shape = read_dataset(name, data_root), published_shape(name)
     assert ratings.records == shape.records
     pairs = ratings.user * shape.items + ratings.item
     assert len(np.unique(pairs)) == shape.records
@@ -165,13 +165,13 @@ def test_the_published_figures(name, data_root):
     ],
 )
 def test_who_occurs(name, users, items, data_root):
-    ratings = load_dataset(name, data_root)
+    ratings = read_dataset(name, data_root)
     assert (len(np.unique(ratings.user)), len(np.unique(ratings.item))) == (users, items)
 
 
 @pytest.mark.parametrize("name", sorted(TEST))
 def test_the_published_splits(name, data_root):
-    ratings = load_dataset(name, data_root, split="published")
+    ratings = read_dataset(name, data_root, split="published")
     train, val, test = ratings.public
     assert test.sum() == TEST[name][1]
     assert train.sum() == ratings.records - TEST[name][1]
@@ -179,7 +179,7 @@ def test_the_published_splits(name, data_root):
 
 
 def test_the_levels_of_ml100k(data_root):
-    ratings = load_dataset("ml100k", data_root)
+    ratings = read_dataset("ml100k", data_root)
     assert np.bincount(ratings.rating.astype(int)).tolist() == [0, 6110, 11370, 27145, 34174, 21201]
 
 

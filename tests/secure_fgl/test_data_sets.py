@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from secure_fgl.data import dataset_names, load_dataset, spec_of
+from secure_fgl.data import dataset_names, read_dataset, spec_of
 from secure_fgl.data.sources import node_npz
 
 EDGES = {  # distinct undirected edges, from the literature
@@ -94,7 +94,7 @@ def test_a_share_out_of_range_is_refused(share):
         spec_of("cora", clients=5, train_share=share)
 
 
-@pytest.mark.parametrize("call", [load_dataset, lambda name: spec_of(name, clients=3)])
+@pytest.mark.parametrize("call", [read_dataset, lambda name: spec_of(name, clients=3)])
 def test_an_unknown_name_gets_the_nearest(call):
     with pytest.raises(ValueError, match="did you mean 'citeseer'"):
         call("citeser")
@@ -102,31 +102,31 @@ def test_an_unknown_name_gets_the_nearest(call):
 
 def test_without_a_folder_the_error_says_what_to_do():
     with pytest.raises(FileNotFoundError, match=r"data\.root.*SECURE_FGL_DATA.*cora/cora\.npz"):
-        load_dataset("cora")
+        read_dataset("cora")
 
 
 def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="folder does not exist") as missing:
-        load_dataset("cora", tmp_path / "nowhere")
+        read_dataset("cora", tmp_path / "nowhere")
     assert str(tmp_path / "nowhere" / "cora" / "cora.npz") in str(missing.value)
 
 
 def test_a_missing_file_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("SECURE_FGL_DATA", str(tmp_path))
     with pytest.raises(FileNotFoundError, match="no such file") as missing:
-        load_dataset("cora")
+        read_dataset("cora")
     assert str(tmp_path / "cora" / "cora.npz") in str(missing.value)
 
 
 def test_the_root_wins_over_the_environment(tmp_path, monkeypatch):
     write(tmp_path / "here")
     monkeypatch.setenv("SECURE_FGL_DATA", str(tmp_path / "elsewhere"))
-    assert load_dataset("cora", str(tmp_path / "here")).nodes == 2708
+    assert read_dataset("cora", str(tmp_path / "here")).nodes == 2708
 
 
 def test_sparse_features_are_as_the_file_has_them(tmp_path):
     write(tmp_path)
-    graph = load_dataset("cora", tmp_path)
+    graph = read_dataset("cora", tmp_path)
     assert sp.issparse(graph.x)
     assert graph.x.dtype == np.float32
     with np.load(tmp_path / "cora" / "cora.npz") as arrays:
@@ -138,7 +138,7 @@ def test_unlabelled_nodes_stay_unlabelled(tmp_path):
     y = (np.arange(2708) % 7).astype(np.int16)
     y[:15] = -1
     write(tmp_path, y=y)
-    assert (load_dataset("cora", tmp_path).y[:15] == -1).all()
+    assert (read_dataset("cora", tmp_path).y[:15] == -1).all()
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_unlabelled_nodes_stay_unlabelled(tmp_path):
 def test_another_file_under_the_name_is_refused(tmp_path, changes):
     path = write(tmp_path, **changes)
     with pytest.raises(ValueError, match=r"not the published set|cannot be read") as refused:
-        load_dataset("cora", tmp_path)
+        read_dataset("cora", tmp_path)
     assert str(path) in str(refused.value)
 
 
@@ -179,7 +179,7 @@ def test_features_that_are_not_finite_are_refused(tmp_path):
     changed["x_data"][0] = np.inf
     np.savez(path, **changed)
     with pytest.raises(ValueError, match="cannot be read"):
-        load_dataset("cora", tmp_path)
+        read_dataset("cora", tmp_path)
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.001, 0.5, 0.9, 0.999])
@@ -188,7 +188,7 @@ def test_a_damaged_file_is_refused(tmp_path, keep):
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * keep)])
     with pytest.raises(ValueError, match="cannot be read"):
-        load_dataset("cora", tmp_path)
+        read_dataset("cora", tmp_path)
 
 
 def test_flipped_bits_are_refused(tmp_path):
@@ -197,12 +197,12 @@ def test_flipped_bits_are_refused(tmp_path):
     content[len(content) // 2] ^= 0xFF
     path.write_bytes(content)
     with pytest.raises(ValueError, match="cannot be read"):
-        load_dataset("cora", tmp_path)
+        read_dataset("cora", tmp_path)
 
 
 @pytest.mark.parametrize("name", sorted(EDGES))
 def test_the_published_figures(name, data_root):
-    graph = load_dataset(name, data_root)
+    graph = read_dataset(name, data_root)
     spec = spec_of(name, clients=1)
     assert graph.edges.shape == (2, EDGES[name])
     assert graph.x.shape == (graph.nodes, spec.features)
@@ -218,4 +218,4 @@ def test_an_environment_variable_names_the_folder(data_root, tmp_path, monkeypat
     folder.mkdir()
     shutil.copy(Path(data_root) / "cora" / "cora.npz", folder)
     monkeypatch.setenv("SECURE_FGL_DATA", str(tmp_path))
-    assert load_dataset("cora").nodes == node_npz.NAMES["cora"].records
+    assert read_dataset("cora").nodes == node_npz.NAMES["cora"].records

@@ -14,8 +14,8 @@ from secure_fgl.data import (
     GraphSet,
     Masks,
     Ratings,
-    load_dataset,
     published_shape,
+    read_dataset,
     shape_of,
     spec_of,
 )
@@ -60,13 +60,13 @@ def test_a_wrong_option_is_refused_with_and_without_data(name, options, match, t
     with pytest.raises(ValueError, match=match):
         spec_of(name, clients=5, options=options)
     with pytest.raises(ValueError, match=match):
-        load_dataset(name, tmp_path, **options)
+        read_dataset(name, tmp_path, **options)
 
 
 def test_a_published_split_is_read_when_it_is_asked_for(tmp_path):
     write(tmp_path, **masks([0, 5], [1], [2, 3]))
-    assert load_dataset("cora", tmp_path).public is None
-    public = load_dataset("cora", tmp_path, split="published").public
+    assert read_dataset("cora", tmp_path).public is None
+    public = read_dataset("cora", tmp_path, split="published").public
     assert [np.flatnonzero(mask).tolist() for mask in public] == [[0, 5], [1], [2, 3]]
 
 
@@ -85,7 +85,7 @@ def test_a_published_split_is_read_when_it_is_asked_for(tmp_path):
 def test_a_split_that_is_not_the_published_one_is_refused(tmp_path, changes):
     write(tmp_path, **changes)
     with pytest.raises(ValueError, match="not the published set: expected a split"):
-        load_dataset("cora", tmp_path, split="published")
+        read_dataset("cora", tmp_path, split="published")
 
 
 def test_one_of_ten_published_splits_is_read(tmp_path, monkeypatch):
@@ -96,20 +96,20 @@ def test_one_of_ten_published_splits_is_read(tmp_path, monkeypatch):
     write(tmp_path, **splits)
     monkeypatch.setattr(node_npz, "PLANETOID", {})
     for options, fold in (({}, 0), ({"fold": 7}, 7)):
-        public = load_dataset("cora", tmp_path, split="published", **options).public
+        public = read_dataset("cora", tmp_path, split="published", **options).public
         np.testing.assert_array_equal(public.train, draw[fold])
 
 
 def test_a_file_without_the_split_cannot_be_read_for_it(tmp_path):
     write(tmp_path)
     with pytest.raises(ValueError, match="cannot be read"):
-        load_dataset("cora", tmp_path, split="published")
+        read_dataset("cora", tmp_path, split="published")
 
 
 def test_another_largest_component_than_the_published_is_refused(tmp_path):
     write(tmp_path)
     with pytest.raises(ValueError, match="2485 nodes in its largest component"):
-        load_dataset("cora", tmp_path, largest_component=True)
+        read_dataset("cora", tmp_path, largest_component=True)
 
 
 def test_the_largest_component_keeps_every_node_s_own():
@@ -167,7 +167,7 @@ def test_a_spec_tells_all_that_a_task_needs():
 
 
 def test_a_set_in_memory_has_the_same_sizes_as_by_name():
-    graph = load_dataset("synthetic_banks")
+    graph = read_dataset("synthetic_banks")
     assert shape_of(graph) == published_shape("synthetic_banks")
     spec = spec_of("mine", clients=2, shape=shape_of(graph))
     assert (spec.name, spec.records, spec.features) == ("mine", 512, 40)
@@ -181,7 +181,7 @@ def test_a_set_in_memory_has_the_same_sizes_as_by_name():
 
 @pytest.mark.parametrize(("name", "training"), sorted(node_npz.PLANETOID.items()))
 def test_planetoid_s_split(name, training, data_root):
-    graph = load_dataset(name, data_root, split="published")
+    graph = read_dataset(name, data_root, split="published")
     assert [int(mask.sum()) for mask in graph.public] == [training, 500, 1000]
     assert set(np.bincount(graph.y[graph.public.train])) == {20}
 
@@ -192,10 +192,10 @@ def test_planetoid_s_split(name, training, data_root):
 )
 def test_the_ten_published_splits_cover_all_nodes_and_differ(name, data_root):
     folds = [
-        np.array(load_dataset(name, data_root, split="published", fold=fold).public)
+        np.array(read_dataset(name, data_root, split="published", fold=fold).public)
         for fold in range(10)
     ]
-    first = np.array(load_dataset(name, data_root, split="published").public)
+    first = np.array(read_dataset(name, data_root, split="published").public)
     np.testing.assert_array_equal(first, folds[0])
     assert all((fold.sum(axis=0) == 1).all() for fold in folds)
     assert len({fold.tobytes() for fold in folds}) == 10
@@ -213,19 +213,19 @@ def test_the_ten_published_splits_cover_all_nodes_and_differ(name, data_root):
     ],
 )
 def test_the_published_largest_components(name, nodes, edges, data_root):
-    graph = load_dataset(name, data_root, largest_component=True)
+    graph = read_dataset(name, data_root, largest_component=True)
     assert (graph.nodes, graph.edges.shape[1]) == (nodes, edges)
     assert graph.x.shape[0] == nodes
     assert published_shape(name, {"largest_component": True}).records == nodes
 
 
 def test_planetoid_s_split_in_the_largest_component(data_root):
-    graph = load_dataset("cora", data_root, split="published", largest_component=True)
+    graph = read_dataset("cora", data_root, split="published", largest_component=True)
     assert [int(mask.sum()) for mask in graph.public] == [122, 459, 915]
 
 
 def test_pubmed_without_features_gets_degrees(data_root):
-    graph = load_dataset("pubmed_structure", data_root)
+    graph = read_dataset("pubmed_structure", data_root)
     degree = np.bincount(graph.edges.ravel())
     column = graph.x.toarray().argmax(axis=1)
     np.testing.assert_array_equal(column, np.floor(np.log2(degree)).astype(int) + 1)
@@ -235,7 +235,7 @@ def test_pubmed_without_features_gets_degrees(data_root):
 def test_the_large_set_is_never_made_dense(data_root):
     tracemalloc.start()
     try:
-        graph = load_dataset("coauthor_physics", data_root, largest_component=True)
+        graph = read_dataset("coauthor_physics", data_root, largest_component=True)
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -247,5 +247,5 @@ def test_the_large_set_is_never_made_dense(data_root):
 def test_errors_tell_no_value(tmp_path):
     write(tmp_path, y=np.full(2708, 31337 % 128, np.int16))
     with pytest.raises(ValueError, match="published set") as refused:
-        load_dataset("cora", tmp_path)
+        read_dataset("cora", tmp_path)
     assert not re.search(r"\b105\b", str(refused.value))  # 31337 % 128

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from secure_fgl.data import load_dataset, partition, published_shape, split_masks
+from secure_fgl.data import partition, published_shape, read_dataset, split_masks
 from secure_fgl.data.sources import twitch
 
 EDGES = {"DE": 153138, "ENGB": 35324, "ES": 59382, "FR": 112666, "PTBR": 31299, "RU": 37304}
@@ -36,7 +36,7 @@ def save(root, arrays):
 
 def test_the_countries_lie_one_after_another(arrays, tmp_path):
     save(tmp_path, arrays)
-    graph = load_dataset("twitch", tmp_path)
+    graph = read_dataset("twitch", tmp_path)
     assert np.bincount(graph.owner).tolist() == [2, 3, 4, 5, 6, 7]
     assert graph.edges.tolist() == [[0, 2, 5, 9, 14, 20], [1, 4, 8, 13, 19, 26]]
     assert (graph.owner[graph.edges[0]] == graph.owner[graph.edges[1]]).all()
@@ -65,17 +65,17 @@ def test_the_countries_lie_one_after_another(arrays, tmp_path):
 def test_another_file_under_the_name_is_refused(arrays, field, value, tmp_path):
     save(tmp_path, arrays | {field: value})
     with pytest.raises(ValueError, match=r"nodes.*for FR|cannot be read"):
-        load_dataset("twitch", tmp_path)
+        read_dataset("twitch", tmp_path)
 
 
 def test_a_country_that_is_missing_is_noticed(arrays, tmp_path):
     save(tmp_path, {name: array for name, array in arrays.items() if name != "RU_y"})
     with pytest.raises(ValueError, match="cannot be read"):
-        load_dataset("twitch", tmp_path)
+        read_dataset("twitch", tmp_path)
 
 
 def test_the_published_figures_and_six_clients(data_root):
-    graph = load_dataset("twitch", data_root)
+    graph = read_dataset("twitch", data_root)
     shape = published_shape("twitch")
     assert graph.x.shape == (shape.records, shape.features) == (34118, 3170)
     assert graph.edges.shape[1] == sum(EDGES.values())

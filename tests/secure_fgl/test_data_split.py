@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secure_fgl.data import load_dataset, spec_of, split_masks
+from secure_fgl.data import read_dataset, spec_of, split_masks
 from secure_fgl.data.records import Graph, Masks
 from secure_fgl.data.split import deal, strata
 from tests.secure_fgl.partition_tools import graph_data, node_data, rating_data
@@ -69,7 +69,7 @@ def test_shares_that_make_no_split_are_refused(shares):
 def test_one_site_with_all_training_nodes_is_within_the_planned_bound(share):
     for customers in (2, 62, 64, 126, 128):
         shape = {"banks": 2, "customers": customers, "transactions": 128}
-        graph = load_dataset("synthetic_banks", **shape)
+        graph = read_dataset("synthetic_banks", **shape)
         rest = (1 - share) / 2
         train, _, _ = split_masks(graph, (share, rest, rest), rng=np.random.default_rng(0))
         spec = spec_of("synthetic_banks", clients=1, train_share=share, options=shape)
@@ -181,7 +181,7 @@ def test_without_a_published_split_there_is_nothing_to_take(make):
 
 
 def test_the_u1_split_of_ml100k(data_root):
-    ml = load_dataset("ml100k", data_root, split="published")
+    ml = read_dataset("ml100k", data_root, split="published")
     masks = split_masks(ml, rng=np.random.default_rng(0), public=True)
     assert [int(mask.sum()) for mask in masks] == [72_000, 8_000, 20_000]
     assert np.bincount(ml.user[masks.train], minlength=943).min() >= 1

@@ -22,6 +22,7 @@ from secure_fgl.config import Config
 from secure_fgl.data.own import load_spec
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
+from secure_fgl.predicting.model_file import model_bytes
 from secure_fgl.predicting.new_records import predict
 from secure_fgl.store.finished_run import Run
 from tests.laws.runs import config as law
@@ -336,7 +337,7 @@ def test_an_evaluation_follows_no_link(tmp_path: Path) -> None:
 
 def test_both_forms_of_a_model_lie_side_by_side_and_closed_to_others(tmp_path: Path) -> None:
     trained = played(tmp_path).trained("a")
-    trained.write(tmp_path / "m.npz")
+    trained.write_with(tmp_path / "m.npz", model_bytes(trained))
     trained.write_with(tmp_path / "m.onnx", b"x")
     for name in ("m.npz", "m.onnx", "m.json"):
         assert (tmp_path / name).stat().st_mode & 0o077 == 0

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +22,8 @@ from secure_fgl.data.own import (
     site_rng,
 )
 from secure_fgl.data.records import ClientGraph, ClientGraphs, ClientRatings
+from secure_fgl.federation import Federation
+from tests.secure_fgl.cli_tools import invoke
 from tests.secure_fgl.own_tools import (
     EDGES,
     GRAPH,
@@ -114,6 +117,16 @@ def test_what_is_put_right_is_counted(tmp_path: Path) -> None:
     assert [line.rpartition(": ")[2] for line in tally.sentences()] == ["2", "2", "1"]
     assert repr(tally) == "<Tally>"
     assert Tally().sentences() == []
+    weighted = "source,target,amount,when\na,b,7,monday\n"
+    load(site(tmp_path / "more", nodes=NODES, edges=weighted), spec(NODE), tally := Tally())
+    assert tally.sentences() == ["columns or tensors of edges (weights, types, times), not read: 2"]
+
+
+def test_an_umlaut_of_one_sign_or_two_is_one_letter(tmp_path: Path) -> None:
+    nodes = "id,label,age,income\nM\u00fcller,fine,1,2\nMeier,risky,2,3\n"
+    edges = "source,target\nMu\u0308ller,Meier\n"
+    found = load(site(tmp_path, nodes=nodes, edges=edges), spec(NODE))
+    assert found.edges.tolist() == [[0], [1]]
 
 
 def test_ids_may_be_numbers_in_one_file_and_texts_in_the_other(tmp_path: Path) -> None:
@@ -263,7 +276,7 @@ class TestVocabulary:
         with pytest.raises(OwnDataError) as caught:
             load(site(tmp_path, ratings="user,item,rating\n1,a,4\n"), wanted)
         assert caught.value.row == row
-        assert word in caught.value.diagnostics()
+        assert word in str(caught.value)
 
     def test_it_must_be_there(self, tmp_path: Path) -> None:
         wanted = self.wanted(tmp_path, self.TEXT)
@@ -312,3 +325,40 @@ def test_no_site_is_an_error(tmp_path: Path) -> None:
         site_names(tmp_path)
     with pytest.raises(OwnDataError, match="cannot be listed"):
         site_names(tmp_path / "nowhere")
+
+
+def four_sites(folder: Path) -> Path:
+    """A rehearsal of four sites that own the same tables; each has one edge to itself."""
+    folder /= "data"
+    folder.mkdir()
+    (folder / "spec.yaml").write_text(yaml.safe_dump(NODE | {"synthetic": True}))
+    for name in ("east", "north", "south", "west"):
+        (folder / name).mkdir()
+        (folder / name / "nodes.csv").write_text(NODES)
+        (folder / name / "edges.csv").write_text("source,target\na,b\na,a\n")
+    return folder
+
+
+def test_a_run_says_what_was_put_right_at_every_site(tmp_path: Path) -> None:
+    config = {
+        "data": {"name": "own", "root": str(four_sites(tmp_path)), "partition": {"clients": 4}},
+        "algorithm": {"name": "local", "rounds": 1},
+        "policy": "unsafe_plaintext",
+    }
+    lines: list[str] = []
+    Federation(config=config).run(tmp_path / "run", tell=lines.append)
+    wanted = "edges from a node to itself, dropped: 1"
+    assert lines == [f"{name}: {wanted}" for name in ("east", "north", "south", "west")]
+
+
+def test_errors_of_all_sites_come_at_once_and_before_the_plan(tmp_path: Path) -> None:
+    root = four_sites(tmp_path)
+    for name in ("north", "west"):
+        (root / name / "edges.csv").write_text("source,target\na,elsewhere\n")
+    config = {"data": {"name": "own", "root": str(root), "partition": {"clients": 4}}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    shown = invoke("run", tmp_path / "config.yaml", "--out", tmp_path / "run")
+    assert shown.exit_code == 2 and "The tables of 2 sites cannot be used" in shown.stderr
+    flat = " ".join(shown.stderr.split())
+    assert flat.count("no node has this id") == 2 and "smallest cohort" not in flat
+    assert "elsewhere" not in flat

@@ -13,9 +13,9 @@ from algorithms.tasks.site import Site
 from secure_fgl.data import (
     Graph,
     induce,
-    load_dataset,
     partition,
     partition_names,
+    read_dataset,
     spec_of,
     split_masks,
 )
@@ -168,7 +168,7 @@ def test_bad_requests_are_refused(name, clients, options, match):
 
 
 def test_natural_owners_are_kept_and_must_be_as_many_as_clients():
-    graph, rng = load_dataset("synthetic_banks"), np.random.default_rng(0)
+    graph, rng = read_dataset("synthetic_banks"), np.random.default_rng(0)
     masks = split_masks(graph, rng=rng)
     parts = partition(graph, "by_owner", 5, masks, rng)
     for bank, part in enumerate(parts):
@@ -188,7 +188,7 @@ def test_cora_is_balanced_and_keeps_most_edges(data_root, clients):
 
     The rule bounds sizes from above; the owner filled last may stay further below.
     """
-    graph, rng = load_dataset("cora", data_root), np.random.default_rng(1)
+    graph, rng = read_dataset("cora", data_root), np.random.default_rng(1)
     parts = partition(graph, "louvain_balanced", clients, split_masks(graph, rng=rng), rng)
     sizes = np.array([len(part.y) for part in parts])
     share = graph.nodes // clients
@@ -202,7 +202,7 @@ def test_cora_is_balanced_and_keeps_most_edges(data_root, clients):
 
 def test_centralised_gcn_on_cora(data_root):
     """Two layers, width 128, 100 epochs, 20/40/40, rows of words: >= 0.84 on the test nodes."""
-    graph = scaled(load_dataset("cora", data_root), "row")
+    graph = scaled(read_dataset("cora", data_root), "row")
     masks = split_masks(graph, rng=np.random.default_rng(0))
     whole = induce(graph, np.arange(graph.nodes), masks)
     site = Site(NodeData.from_graph(whole), seed=0)

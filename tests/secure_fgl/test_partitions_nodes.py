@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from secure_fgl.data import gives_test, load_dataset
+from secure_fgl.data import gives_test, read_dataset
 from secure_fgl.data.partitions import dirichlet_label
 from secure_fgl.data.partitions._shared.dirichlet import sliced
 from secure_fgl.data.sharing import remarks
@@ -52,7 +52,7 @@ def test_metis_without_edges_still_fills_every_part():
 @pytest.mark.parametrize("name", ["metis_disjoint", "metis_overlap"])
 def test_without_pymetis_the_error_names_the_extra(monkeypatch, name):
     monkeypatch.setitem(sys.modules, "pymetis", None)
-    with pytest.raises(ImportError, match=r"secure-fgl\[data\].*louvain_balanced"):
+    with pytest.raises(ImportError, match=r"secure-fgl\[metis\].*louvain_balanced"):
         share(node_data(), name, 5)
 
 
@@ -226,7 +226,7 @@ def test_the_global_test_is_nobodys():
 
 def test_the_published_rule_leaks_44_percent_where_no_sample_loses_nodes(data_root):
     """Cora's labels, alpha 0.3, five clients: 44 %; 65 % at 0.5. Dense edges keep every sample."""
-    cora, rng = load_dataset("cora", data_root), np.random.default_rng(0)
+    cora, rng = read_dataset("cora", data_root), np.random.default_rng(0)
     ends = rng.integers(cora.nodes, size=(2, 200_000))
     dense = replace(cora, edges=np.unique(np.sort(ends[:, ends[0] != ends[1]], axis=0), axis=1))
     for alpha, share_ in ((0.3, 0.44), (0.5, 0.65)):
@@ -244,7 +244,7 @@ def published_leak(whole, alpha, name="label_skew_major"):
 @pytest.mark.parametrize(("alpha", "low", "high"), [(0.3, 0.25, 0.38), (0.5, 0.58, 0.66)])
 def test_the_published_rule_leaks_on_cora_and_strict_does_not(data_root, alpha, low, high):
     """Samples lose nodes without neighbours, so less leaks than above: 31 % and 62 %."""
-    cora = load_dataset("cora", data_root)
+    cora = read_dataset("cora", data_root)
     found = published_leak(cora, alpha)
     assert low < found.mean() < high
     assert found[:, -1].mean() > found.mean()
@@ -255,7 +255,7 @@ def test_the_published_rule_leaks_on_cora_and_strict_does_not(data_root, alpha, 
 
 
 def test_metis_on_cora_loses_far_fewer_edges_than_chance(data_root):
-    cora = load_dataset("cora", data_root, largest_component=True)
+    cora = read_dataset("cora", data_root, largest_component=True)
     assert cora.nodes == 2485
     for clients in (5, 10, 20):
         cut = kept(cora, share(cora, "metis_disjoint", clients)[1])
@@ -265,7 +265,7 @@ def test_metis_on_cora_loses_far_fewer_edges_than_chance(data_root):
 
 
 def test_metis_overlap_on_cora_keeps_its_halves(data_root):
-    cora = load_dataset("cora", data_root, largest_component=True)
+    cora = read_dataset("cora", data_root, largest_component=True)
     for parts_ in (2, 6, 10):
         masks, parts = share(cora, "metis_overlap", 5 * parts_, shares=(0.2, 0.4, 0.4))
         found = sizes(parts)

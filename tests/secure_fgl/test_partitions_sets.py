@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from secure_fgl.data import load_dataset
+from secure_fgl.data import read_dataset
 from secure_fgl.data.split import split_masks
 from tests.secure_fgl.partition_tools import graph_data, leaked, rating_data, share
 
@@ -204,7 +204,7 @@ def test_ratings_without_categories_are_refused():
 
 
 def test_ciao_has_28_clients_that_all_train(data_root):
-    ciao = load_dataset("ciao", data_root)
+    ciao = read_dataset("ciao", data_root)
     _, parts = share(ciao, "item_category", 28, shares=(0.8, 0.1, 0.1))
     assert sizes(parts).sum() == ciao.records
     assert sizes(parts, "train").min() >= 1
@@ -212,7 +212,7 @@ def test_ciao_has_28_clients_that_all_train(data_root):
 
 
 def test_every_user_of_ml100k_is_a_client(data_root):
-    ml = load_dataset("ml100k", data_root)
+    ml = read_dataset("ml100k", data_root)
     _, parts = share(ml, "user_per_client", 943, shares=(0.8, 0.1, 0.1))
     found = sizes(parts, "train") / sizes(parts)
     assert found.min() > 0.7  # at least 20 ratings each, dealt evenly
@@ -221,7 +221,7 @@ def test_every_user_of_ml100k_is_a_client(data_root):
 
 
 def test_bbbp_is_shared_among_16_clients(data_root):
-    bbbp = load_dataset("bbbp", data_root)
+    bbbp = read_dataset("bbbp", data_root)
     _, parts = share(bbbp, "dirichlet_count", 16, shares=(0.8, 0.1, 0.1))
     train = sizes(parts, "train")
     assert train.sum() == 1631
@@ -231,14 +231,14 @@ def test_bbbp_is_shared_among_16_clients(data_root):
 
 def test_a_sorted_file_skews_gcfls_chunks(data_root):
     """PROTEINS is sorted by class: in ten chunks of 50 hardly any client sees both."""
-    proteins = load_dataset("proteins", data_root)
+    proteins = read_dataset("proteins", data_root)
     _, parts = share(proteins, "graphs_one_dataset", 10)
     chunks = [part.y[part.graphs < 500] for part in parts]
     assert np.mean([len(np.unique(labels)) == 1 for labels in chunks]) >= 0.9
 
 
 def test_gcfls_group_of_molecules_gives_one_set_a_client(data_root):
-    group = load_dataset("tu_molecules", data_root)
+    group = read_dataset("tu_molecules", data_root)
     clients = int(group.owner.max()) + 1
     _, parts = share(group, "graphs_multi_dataset", clients)
     assert sizes(parts).sum() == group.records

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from pathlib import Path
@@ -18,6 +19,8 @@ from secure_fgl.config import Config
 from secure_fgl.data.loading import load
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
+from secure_fgl.predicting.model_file import load_model, model_bytes
+from secure_fgl.run.model_digest import npz_bytes, weights_digest
 from secure_fgl.store.finished_run import Run
 from tests.secure_fgl.cli_tools import invoke
 
@@ -135,15 +138,31 @@ def test_the_command_writes_weights_and_what_belongs_to_them(banks: Path, tmp_pa
     facts = json.loads(to.with_suffix(".json").read_text())
     assert facts["scaling"] == "standard" and facts["model"]["name"] == "gcn"
     assert facts["plan"] == Run(banks).trained().facts["plan"]
-    module = Run(banks).model()
-    expected = {name: value.clone() for name, value in module.state_dict().items()}
-    for parameter in module.parameters():
-        torch.nn.init.zeros_(parameter)
-    with np.load(to, allow_pickle=False) as arrays:
-        module.load_state_dict({name: torch.from_numpy(arrays[name]) for name in arrays.files})
-    assert all(torch.equal(value, expected[n]) for n, value in module.state_dict().items())
+    loaded, expected = load_model(to), Run(banks).model().state_dict()
+    assert all(torch.equal(v, expected[name]) for name, v in loaded.module.state_dict().items())
+    assert dict(loaded.facts) == dict(Run(banks).trained().facts)
+    assert load_model(to, run=banks).facts == loaded.facts
     again = invoke("model", "export", banks, "--to", to)
     assert again.exit_code == 2 and "cannot be written" in again.stderr
+
+
+def test_a_file_whose_numbers_were_changed_is_refused_with_and_without_its_run(
+    banks: Path, tmp_path: Path
+) -> None:
+    data = model_bytes(Run(banks).trained())
+    with np.load(io.BytesIO(data)) as file:
+        arrays = dict(file)
+    arrays["weights"] = arrays["weights"] + np.float32(1)
+    (tmp_path / "changed.npz").write_bytes(npz_bytes(arrays))
+    with pytest.raises(UsageError, match="not a model's file of ours"):
+        load_model(tmp_path / "changed.npz")
+    facts = json.loads(bytes(arrays.pop("description")))  # a forger names the new digest, too
+    facts["arrays"] = weights_digest(arrays)
+    text = np.frombuffer(json.dumps(facts, sort_keys=True).encode(), dtype=np.uint8)
+    (tmp_path / "forged.npz").write_bytes(npz_bytes({**arrays, "description": text}))
+    assert load_model(tmp_path / "forged.npz").facts["model"]  # the control: alone it looks right
+    with pytest.raises(UsageError, match="is not the model that"):
+        load_model(tmp_path / "forged.npz", run=banks)
 
 
 def test_weights_are_not_left_without_what_belongs_to_them(banks: Path, tmp_path: Path) -> None:

@@ -59,7 +59,10 @@ def _floor(case: Case, topology: TopologyPlan) -> None:
     try:
         again = topology.again(case.policy)
     except (PolicyError, ValueError) as error:
-        fail("opened", f"the topology is not what the policy lets run: {error}")
+        fail(
+            "opened",
+            f"the topology is not what the policy lets run: {getattr(error, 'what', error)}",
+        )
     if again != topology or set(topology.shares) != set(case.plan.clients):
         fail("opened", "the topology is not the one that its edges and the policy give")
 

@@ -18,7 +18,9 @@ def _check(context: RunContext) -> None:
     try:
         again = plan.topology.again(context.policy)
     except (PolicyError, ValueError) as error:
-        raise NotInPlan(f"The plan's topology does not do: {error}") from error
+        raise NotInPlan(
+            f"The plan's topology does not do: {getattr(error, 'what', error)}"
+        ) from error
     if set(plan.topology.shares) != set(plan.clients) or again != plan.topology:
         raise NotInPlan("The plan states another topology than follows from its clients.")
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 RunOrModel = Annotated[
-    Path, typer.Argument(metavar="RUN|FILE", help="A run folder, or what site model wrote.")
+    Path, typer.Argument(metavar="RUN|FILE", help="A run folder, or a model's file.")
 ]
 SiteFolder = Annotated[
     Path, typer.Option("--site", metavar="DIR", help="A site's folder, as docs/own-data.md says.")

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from secure_fgl.errors import check_platform
 from secure_fgl.reasons import diverged, explain
 
 
@@ -49,6 +50,7 @@ EXAMPLE = {
         "secure-fgl init pilot",
         "secure-fgl init pilot --task rating",
         "secure-fgl init pilot --pilot",
+        "secure-fgl init --example banks",
     ),
     "plan": example(
         "secure-fgl plan examples/banks.yaml --out plan.json",
@@ -209,6 +211,7 @@ def verb(function: Callable[..., int]) -> Callable[..., None]:
     @functools.wraps(function)
     def command(*arguments: Any, verbose: bool, no_color: bool, **options: Any) -> None:
         try:
+            check_platform()
             code = function(*arguments, **options)
         except (typer.Exit, BrokenPipeError):
             raise

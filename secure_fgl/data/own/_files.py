@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,8 @@ def read_bytes(path: Path) -> bytes:
         raise OwnDataError(
             path, "the text is not UTF-8", row=f"line {line}", why=why, fix=fix
         ) from None
+    if not data.isascii():  # names of columns are compared sign by sign, as all texts are
+        data = unicodedata.normalize("NFC", data.decode("utf-8")).encode()
     return data.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n")
 
 
@@ -148,7 +151,7 @@ def _read_csv(path: Path, wanted: Mapping[str, Kind], optional: Collection[str])
         what = f"the line has {ragged[0].actual_columns} values, the header has {len(names)}"
         fix = "put quotation marks around texts with a comma; write 2.5, not 2,5"
         raise OwnDataError(path, what, row=f"line {ragged[0].number}", fix=fix)
-    return Table(path, read.num_rows, _columns(read), csv=True)
+    return Table(path, read.num_rows, _columns(read), csv=True, others=len(names) - len(chosen))
 
 
 def _unreadable(
@@ -160,7 +163,7 @@ def _unreadable(
     column = names[int(found[1])]
     kind = wanted[column].value
     real = kind == Kind.REAL.value
-    fix = NUMBERS if real else "write digits alone, without a point or letters"
+    fix = NUMBERS if real else "write digits alone, without a point or letters: 1, not 1.0"
     what = f"the value is not {'a number' if real else 'a whole number'}"
     return OwnDataError(path, what, row=f"line {found[2]}", column=column, fix=fix)
 
@@ -172,14 +175,15 @@ def _read_parquet(path: Path, wanted: Mapping[str, Kind], optional: Collection[s
     try:
         # ParquetFile, not read_table: the latter makes columns of folder names like "site=a".
         with parquet.ParquetFile(path) as file:
-            chosen = _choose(path, file.schema_arrow.names, wanted, optional)
+            names = file.schema_arrow.names
+            chosen = _choose(path, names, wanted, optional)
             read = file.read(columns=chosen, use_threads=False).select(chosen)
     except OSError as error:
         raise OwnDataError(path, "the file cannot be read", why=error.strerror or "") from None
     except pa.ArrowException:
         fix = "write it again, or copy it again"
         raise OwnDataError(path, "the file is not Parquet, or damaged", fix=fix) from None
-    return Table(path, read.num_rows, _columns(read), csv=False)
+    return Table(path, read.num_rows, _columns(read), csv=False, others=len(names) - len(chosen))
 
 
 def _columns(read: Any) -> dict[str, Any]:

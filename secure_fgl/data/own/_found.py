@@ -66,7 +66,10 @@ def labels_of(table: Table, labels: Sequence[str], *, blank: bool) -> npt.NDArra
     if "label" not in table:  # records that are to be predicted
         return np.full(table.rows, -1, dtype=np.int64)
     number = _index(table, "label", ("", *labels), blank=blank) - 1
-    fix = "write the labels of spec.yaml letter by letter, or numbers from 0 if it gives a number"
+    fix = (
+        "write the labels of spec.yaml letter by letter, or numbers from 0 if it gives a number "
+        "(1, not 1.0)" + ("; leave it blank where there is none" if blank else "")
+    )
     table.refuse(number < -1, "label", "the label is not in spec.yaml", fix=fix)
     return number
 

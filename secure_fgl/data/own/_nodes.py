@@ -51,7 +51,7 @@ def read_nodes(folder: Path, spec: OwnSpec, tally: Tally, labelled: bool = True)
     ids = _ids(table)
     y = labels_of(table, spec.labels, blank=True)
     x, masks = table.matrix(spec.feature_columns), stated(table, y >= 0)
-    ends = undirected(_ends(edges, ids), table.rows, tally)
+    ends = undirected(_ends(edges, ids, tally), table.rows, tally)
     whole = Graph(spec.name, ends, x, y, len(spec.labels), spec.synthetic)
     return Found(whole, masks, nodes, {"id": table.text("id")})
 
@@ -66,12 +66,13 @@ def _ids(table: Table) -> Any:
     return coded.dictionary
 
 
-def _ends(path: Path, ids: Any) -> npt.NDArray[np.int64]:
+def _ends(path: Path, ids: Any, tally: Tally) -> npt.NDArray[np.int64]:
     table = read_table(path, {"source": Kind.TEXT, "target": Kind.TEXT})
+    tally.edge_data += table.others
     ends = []
     for column in ("source", "target"):
         place = table.places(column, ids)
-        why = "ids are compared letter by letter with the site's own nodes: 7 and 007 are two"
+        why = "ids are compared letter by letter with the site's nodes: 7, 007 and 7.0 differ"
         fix = "correct the id, or leave out edges to nodes that this site does not hold"
         table.refuse(place < 0, column, "no node has this id", why=why, fix=fix)
         ends.append(place)

@@ -165,6 +165,7 @@ class _Saved:
         return sp.coo_array((values, (ends[0], ends[1])), shape=(x.shape[0], x.shape[1])).tocsr()
 
     def edges(self, nodes: int, tally: Tally) -> npt.NDArray[np.int64]:
+        tally.edge_data += sum(self.has(n) for n in ("edge_weight", "edge_attr", "edge_type"))
         ends = self.whole("edge_index")
         if ends.ndim != 2 or len(ends) != 2:
             raise self.wrong("the tensor is not of shape (2, edges)", "edge_index")

@@ -37,12 +37,14 @@ class Table:
         rows: number of records.
         columns: pyarrow arrays of the columns that were asked for and are there.
         csv: whether places are lines (the header is line 1) or rows from 0.
+        others: how many more columns the file has.
     """
 
     path: Path
     rows: int
     columns: Mapping[str, Any]
     csv: bool
+    others: int = 0
 
     def __contains__(self, column: str) -> bool:
         return column in self.columns
@@ -84,9 +86,10 @@ class Table:
         if pa.types.is_null(given.type) or pa.types.is_integer(given.type):
             given = given.cast(pa.string())
         if not (pa.types.is_string(given.type) or pa.types.is_large_string(given.type)):
-            fix = "write it as text or as whole numbers"
+            fix = "write it as text or as whole numbers: 7, not 7.0"
             raise self.wrong("the column is neither text nor whole", column=column, fix=fix)
         texts = pc.utf8_trim_whitespace(pc.fill_null(given, "").cast(pa.large_string()))
+        texts = pc.utf8_normalize(texts, "NFC")  # an umlaut may be written as one sign or as two
         if not blank:
             missing = _numpy(pc.equal(texts, ""))
             self.refuse(missing, column, "the value is missing", fix=_GIVE)

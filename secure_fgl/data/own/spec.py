@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 import os
+import unicodedata
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -243,7 +244,7 @@ def load_spec(root: str | Path) -> OwnSpec:
     path = Path(root).expanduser() / SPEC_FILE
     fix = "see docs/own-data.md, or write an example with: secure-fgl init DIR"
     try:
-        document = read_yaml(path.read_text("utf-8"))
+        document = read_yaml(unicodedata.normalize("NFC", path.read_text("utf-8")))
     except OSError as error:
         raise _unread(path, error, fix) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

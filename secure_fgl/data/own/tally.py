@@ -10,6 +10,7 @@ _WORDS = {
     "self_loops": "edges from a node to itself, dropped",
     "repeated_edges": "exact repeats of an edge, merged",
     "both_directions": "pairs given in both directions, one edge each",
+    "edge_data": "columns or tensors of edges (weights, types, times), not read",
 }
 
 
@@ -24,11 +25,13 @@ class Tally:
         self_loops: edges from a node to itself; dropped.
         repeated_edges: exact repeats of an edge; merged.
         both_directions: pairs of nodes given as (u, v) and as (v, u); one edge each.
+        edge_data: what the files hold of edges besides their ends; nothing here learns from it.
     """
 
     self_loops: int = 0
     repeated_edges: int = 0
     both_directions: int = 0
+    edge_data: int = 0
 
     def __repr__(self) -> str:
         return "<Tally>"

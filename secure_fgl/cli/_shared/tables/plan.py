@@ -49,6 +49,7 @@ def _head(plan: Plan) -> list[tuple[str, str]]:
             f"{data.features} features, {data.classes} classes, at most {data.records} training "
             "records at a client",
         ),
+        *([("edges", data.edges)] if data.edges else []),
         ("policy", ", ".join((plan.policy, *_protections(plan)))),
         ("policy digest", plan.policy_digest),
         ("plan digest", plan.digest),

@@ -30,7 +30,7 @@ def parts(graph: Graph, count: int, rng: np.random.Generator) -> Records:
         import pymetis
     except ImportError as error:
         missing = ImportError("the metis partitions need pymetis, which is not installed")
-        missing.add_note("What to do: pip install 'secure-fgl[data]', or choose louvain_balanced")
+        missing.add_note("What to do: pip install 'secure-fgl[metis]', or choose louvain_balanced")
         raise missing from error
     near = _both_ways(graph.edges, graph.nodes)
     index: npt.DTypeLike = pymetis.zero_copy_dtype()

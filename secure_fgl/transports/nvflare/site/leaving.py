@@ -114,7 +114,7 @@ def stop(folder: str | Path, *, run: str | None = None, seconds: float) -> list[
     if failed:
         raise UsageError(
             f"Not stopped in order: {', '.join(failed)}. All other runs were.",
-            why="; ".join(str(error) for error in failed.values()),
+            why="; ".join(error.what for error in failed.values()),
             fix="mend that, and run site stop again",
         )
     return [place.name for place in places]
