@@ -120,7 +120,7 @@ _AUDIT = "audit with the program that made the run, or run again with this one"
 
 ENVELOPE = Format("envelope", 3, "let all parties of a run use one version", mark=b"SFGL")
 PLAN = Format(
-    "plan", 9, "make a plan with this program before a run; audit with the program that made a run"
+    "plan", 10, "make a plan with this program before a run; audit with the program that made a run"
 )
 LEDGER = Format("ledger", 9, _AUDIT)
 BUNDLE = Format("bundle", 3, "check it with the program that made it, or ask for a new bundle")

@@ -14,7 +14,7 @@ from protocols.errors import PolicyError
 from protocols.evidence.canaries import canary_words
 from protocols.evidence.heads import proof_bytes
 from protocols.forms import Algorithm, Form
-from protocols.keys.groups import fewest_apart, fewest_survivors
+from protocols.keys.groups import fewest_apart, fewest_survivors, withstands
 from protocols.plan.builder import PlanBuilder
 from protocols.plan.drawn import DrawnPlan
 from protocols.plan.learns import budget, warnings
@@ -159,7 +159,9 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
         data=data,
         policy=policy.name,
         policy_digest=policy.digest,
+        policy_fields=policy.fields(),
         smallest_cohort=drawn.least if drawn else policy.smallest_cohort,
+        withstands=withstands(builder.items, len(clients), policy, drawn),
         scheme=scheme.name if scheme else "none",
         budget=budget(builder.items, policy, training),
         warnings=(*told, *remarks),

@@ -45,7 +45,7 @@ def init(
     """
     from secure_fgl.cli._shared.output import print_json, print_pairs, say
     from secure_fgl.data.own._pilot import pilot_files
-    from secure_fgl.transports.nvflare.rules.apart import FEWEST, THREE
+    from secure_fgl.transports.nvflare.rules.apart import THREE
 
     _check_empty(folder)
     texts = pilot_files(folder, task.value, organisations=pilot)
@@ -59,7 +59,7 @@ def init(
         told.append((str(folder / "engine"), "what each party asks NVFlare's certificates with"))
     print_pairs(told, stderr=True, wrap=False)
     if pilot:
-        say(f"A run takes {FEWEST} organisations with data or more, since {THREE}.")
+        say(f"A run takes four organisations with data or more: {THREE}.")
     say(
         f"Next: edit {folder / 'data' / 'spec.yaml'}, then secure-fgl plan {folder / 'config.yaml'}"
     )
