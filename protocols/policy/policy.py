@@ -53,7 +53,9 @@ class PrivacyPolicy(Explained):
             two totals at nearly one model tell the update of whoever is in one of them alone.
             `floor`: no totals that a client is shown combine into one of fewer clients than a
             survivor list holds; a round that fewer vanish from is lost. `fixed`: cohorts that
-            overlap are equal; whoever vanishes costs the round. Needs `mask` for sums.
+            overlap are equal; whoever vanishes costs the round, and who was killed and is back is
+            in the next one. Cohorts that lots draw do not overlap; algorithms that split clients
+            into clusters are refused under it. Both need `mask` for sums.
         topology_floor: of sums over neighbours: ``checked``: what up to 1 + `colluders` clients
             read rests on `minimum_cohort` others; ``unsafe``: plan and report say on how few (O5).
         rekey_rounds: after so many rounds every key and pair secret is made anew (O9).

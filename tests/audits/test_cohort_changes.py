@@ -104,13 +104,13 @@ def test_o5_who_does_not_catch_up_leaves_a_cohort_that_may_be_asked() -> None:
     plain = toy()
     (form,) = plain.forms
     begun = replace(form.moved_by_totals(), start=plain.init(np.random.default_rng(0)))
-    nine = tuple(f"client-{number}" for number in range(1, 10))
+    ten = tuple(f"client-{number}" for number in range(10))
     policy = changed_policy("masks", cohort_changes="floor")
-    bus = Bus(policy, 5, nine, algorithm=replace(plain, forms=(begun,)))
-    away = set(nine[5:])
+    bus = Bus(policy, 5, ten, algorithm=replace(plain, forms=(begun,)))
+    away = set(ten[6:])
 
     def lost(header: Header, to: str) -> bool:
-        late = header.round == 4 and to == nine[8] and header.item.startswith("totals")
+        late = header.round == 4 and to == ten[9] and header.item.startswith("totals")
         return late or (header.round in (2, 3) and bool({header.sender, to} & away))
 
     bus.lose = lost
@@ -119,7 +119,7 @@ def test_o5_who_does_not_catch_up_leaves_a_cohort_that_may_be_asked() -> None:
     view = played.view()
     assert verify(view).ok, verify(view).failed
     opens = LedgerIndex.read(view.ledgers, played.plan).of_kind("open")
-    assert played.lost == [] and [e["survivors"] for _, e in opens] == [9, 5, 5, 5, 9]
+    assert played.lost == [] and [e["survivors"] for _, e in opens] == [10, 6, 6, 6, 10]
 
 
 def _says(rule: str) -> str:

@@ -6,7 +6,8 @@ policy counts in `colluders`. With as many of them in the policy, every cohort t
 rests on `minimum_cohort` organisations beside the receiver's, whoever vanishes. Where the
 aggregator, or a witness, is of a client's organisation, all clients of that organisation are
 colluders: they answer holders' questions both ways for it (O7), and what is compared or weighed is
-refused, since nothing there is hidden from a client that works with either of them.
+refused, since a client that works with either of them brings out the key of all that is compared or
+weighed in an epoch (LIMITATIONS.md, L1.2).
 
 Organisations are what a charter says. That two names are one owner no program knows; names that
 differ in capitals, blanks or signs alone are one.
@@ -28,9 +29,9 @@ FEWEST = 3
 
 THREE = (
     "a total of three is to each of them, less its own part, the total of two, and two that pool "
-    "theirs read the third's (O10, ADR 0092). A fourth holder of data takes part with data of its "
-    "own: not one hospital twice, which counts once, and nobody without data, whose part the "
-    "others know to be nothing. Or all three agree on a policy that says minimum_cohort: 2"
+    "theirs read the third's (O10, ADR 0092); let a fourth holder of data take part with data of "
+    "its own: not one hospital twice, which counts once, and nobody without data, whose part the "
+    "others know to be nothing; or let all three agree on a policy that says minimum_cohort: 2"
 )
 """Why three organisations are refused unless a policy asks for them, and what can be done."""
 
@@ -81,9 +82,9 @@ def crowded(
     inside = insiders(organisations, roles)
     if inside and evaluated:
         yield (
-            f"{', '.join(inside)}: of the organisation of the aggregator or of a witness, and "
-            f"{' and '.join(evaluated)} is computed on each client's own message, which "
-            "no masks hide from a client that works with them: another organisation is needed"
+            f"{', '.join(inside)}: of the organisation of the aggregator or of a witness, and a "
+            f"client that works with either brings out the key of what is compared or weighed "
+            f"({' and '.join(evaluated)}): another organisation is needed"
         )
     hidden = Disclosure.SUM not in policy.unsafe  # else the aggregator reads uploads without help
     theirs = {same_owner(organisations[name]) for name in inside} if hidden else set()
