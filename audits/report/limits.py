@@ -12,7 +12,6 @@ from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR, KEY_THEFT
 from protocols.disclosures.sum.words import masked as sums_masked
 from protocols.plan.plan import Plan
 from protocols.plan.steps import Step
-from protocols.policy.policy import PrivacyPolicy
 
 _ATTACKED = (
     "An attack that fails shows that this attack failed, not that none succeeds. attacks.json is "
@@ -23,7 +22,7 @@ _ATTACKED = (
 
 
 def limits(
-    plan: Plan, policy: PrivacyPolicy, *, simulated: bool, attacked: bool = False, side: str = ""
+    plan: Plan, *, simulated: bool, attacked: bool = False, side: str = ""
 ) -> tuple[str, ...]:
     """Return what this report does not show, and what the protection does not cover."""
     masked = sums_masked(plan.items)

@@ -226,23 +226,25 @@ class PrivacyPolicy(Explained):
                 f"{self.smallest_cohort} clients (minimum_cohort {self.minimum_cohort} others, "
                 f"{self.colluders} assumed colluders).",
                 why="the total of a small group tells its members about each other",
-                fix=f"take at least {self.smallest_cohort} clients (data.partition.clients); or "
+                fix=f"take at least {self.smallest_cohort} clients (data.partition.clients)"
                 f"{self._for_fewer(size)}",
             )
 
     def _for_fewer(self, size: int) -> str:
-        """Say what may be written so that a cohort of `size` clients is admitted."""
+        """Say what may be written so that `size` clients, or the fewest of all, are admitted."""
         least = FEWEST_OTHERS + 1
-        if size < least:
-            return f"take {least} and write minimum_cohort: {FEWEST_OTHERS}; no policy admits fewer"
+        take = f"take {least}, as no policy admits fewer, and " if size < least else ""
+        size = max(size, least)
         colluders = min(self.colluders, size - least)
         others = size - 1 - colluders
         written = [f"minimum_cohort: {others}"] * (others != self.minimum_cohort)
         written += [f"colluders: {colluders}"] * (colluders != self.colluders)
+        if not written:
+            return "; no policy admits fewer"
         cost = "; then two clients that pool what they have read the third one's update"
         return (
-            f"write {' and '.join(written)} in a policy file of your own, agreed with the data "
-            f"owners{cost if others == FEWEST_OTHERS else ''}"
+            f"; or {take}write {' and '.join(written)} in a policy file of your own, agreed with "
+            f"the data owners{cost if others == FEWEST_OTHERS else ''}"
         )
 
     def _objection(self, form: Form[Any]) -> str | None:

@@ -134,5 +134,14 @@ def test_a_report_says_where_nothing_bounds_differences(policy: str, said: bool)
     chosen = changed_policy(policy)
     algorithm = countless() if policy == "calibrated" else None
     plan = Bus(chosen, 1, FIVE, algorithm=algorithm).toy.plan
-    found = limits(plan, chosen, simulated=True)
+    found = limits(plan, simulated=True)
     assert any("cohort_changes: any" in limit for limit in found) is said
+
+
+def test_a_report_says_what_two_of_three_clients_read() -> None:
+    chosen = changed_policy("masks", minimum_cohort=2)
+    three = limits(Bus(chosen, 1, FIVE[:3]).toy.plan, simulated=True)
+    assert any("A total may be of three clients" in limit for limit in three)
+    chosen = changed_policy("masks")
+    four = limits(Bus(chosen, 1, FIVE[:4]).toy.plan, simulated=True)  # the control
+    assert not any("A total may be of three clients" in limit for limit in four)

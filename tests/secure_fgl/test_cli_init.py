@@ -138,3 +138,16 @@ def test_an_unknown_task_is_a_usage_error() -> None:
 def test_help_shows_an_example() -> None:
     shown = invoke("init", "--help")
     assert "secure-fgl init" in shown.stdout.partition("Example")[2]
+
+
+def test_a_policy_between_organisations_keeps_cohorts_fixed_and_writes_every_setting_out() -> None:
+    """Four sites are as many as a total needs: a round in which one is away is lost anyway."""
+    invoke("init", "pilot", "--pilot")
+    policy = PrivacyPolicy.load("pilot/policy.yaml")
+    clients = Config.load("pilot/config.yaml").data.partition.called
+    assert (policy.cohort_changes, len(clients)) == ("fixed", policy.smallest_cohort)
+    text = Path("pilot/policy.yaml").read_text("utf-8")
+    written = yaml.safe_load(text)
+    assert written.keys() == PrivacyPolicy.model_fields.keys()
+    for word in ("killed", "lot", "clusters", "gcfl", "reads its update"):
+        assert word in text  # what each rule means is said where it is chosen

@@ -44,9 +44,9 @@ WHOLE = (
 )
 """The same where nobody can be left out, whatever `cohort_changes` is."""
 POOLED = (
-    "a total may be of three clients beside the assumed colluders (minimum_cohort: 2): less one's "
-    "own part it is the sum of two, and any two clients that pool what they have, or one and the "
-    "aggregator's own, read the third one's update from it in every round, {}"
+    "a total may be of three clients beside the assumed colluders, and a weighed row too "
+    "(minimum_cohort: 2): less one's own part it is of two others, and any two clients that pool "
+    "what they have read the third one's update from it in every round, {}"
 )
 """What a policy costs that asks for two others."""
 SINGLE = (
