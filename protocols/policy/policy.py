@@ -165,8 +165,7 @@ class PrivacyPolicy(Explained):
 
     def document(self) -> dict[str, Any]:
         """Return the policy as plain data, every setting in it, in a stable order."""
-        found: dict[str, Any] = self.model_dump(mode="json")
-        return found
+        return self._plain()
 
     def fields(self) -> dict[str, str]:
         """Return every setting as the JSON that a plan states it in."""
