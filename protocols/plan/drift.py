@@ -15,6 +15,7 @@ _SAME = (
     "data",
     "policy",
     "policy_digest",
+    "policy_fields",
     "scheme",
     "budget",
     "dims",
