@@ -51,6 +51,7 @@ def scope(plan: Plan, egress: Sequence[Egress], smallest: int | None) -> Scope:
                 name="Smallest cohort whose total was opened",
                 value="none was" if smallest is None else words.plural(smallest, "client"),
             ),
+            *_withstood(plan),
             *([Fact(name="Cohorts", value=plan.drawn.words)] if plan.drawn else []),
             *_under(plan),
             *_outside(plan),
@@ -58,6 +59,11 @@ def scope(plan: Plan, egress: Sequence[Egress], smallest: int | None) -> Scope:
         flows=tuple(_flows(egress)),
         unknown=UNKNOWN,
     )
+
+
+def _withstood(plan: Plan) -> Iterator[Fact]:
+    if words_of_plan := plan.withstands_words:
+        yield Fact(name="Dishonest clients that the policy withstands", value=words_of_plan)
 
 
 def _under(plan: Plan) -> Iterator[Fact]:
