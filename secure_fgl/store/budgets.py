@@ -44,6 +44,7 @@ from secure_fgl.store.budget_lines import (
     read_log,
     rounded_up,
 )
+from secure_fgl.store.files import open_plain
 
 VARIABLE = "SECURE_FGL_BUDGETS"
 _TAILS = 2.0 ** (48 - TAIL_BITS)  # of the 2^48 draws that no run makes
@@ -213,7 +214,7 @@ class BudgetStore:
         base = self.path / _file_name(site, dataset)
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            lock = os.open(f"{base}.lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+            lock = open_plain(f"{base}.lock", os.O_CREAT | os.O_RDWR)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 yield base

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.errors import UsageError
+from secure_fgl.store.files import content
 from secure_fgl.transports.nvflare.charter import Charter
 from secure_fgl.transports.nvflare.kits import CLASSES
 from secure_fgl.transports.nvflare.site.codes import BUDGET, END, TASK
@@ -219,7 +220,7 @@ def _administrator(kit: Path) -> str:
     """Return the name under which the administrator of a kit logs in."""
     path = kit / "startup" / "fed_admin.json"
     try:
-        name = json.loads(path.read_text("utf-8"))["admin"]["username"]
+        name = json.loads(content(path, 1 << 20) or b"")["admin"]["username"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"{kit} is not an administrator's kit of NVFlare.",

@@ -14,6 +14,7 @@ from typing import Any
 
 from protocols.errors import BadEnvelope, Refused
 from protocols.roles.aggregator import AggregatorSession
+from secure_fgl.store.files import Folder
 from secure_fgl.store.sides.site_log import note
 from secure_fgl.transports.nvflare.budgets import budgets_of, cosigned
 from secure_fgl.transports.nvflare.party import PartyKit
@@ -198,5 +199,4 @@ def end_run(kit: PartyKit, transport: SiteTransport) -> None:
 def _note_times(kit: PartyKit, seconds: Sequence[float]) -> None:
     """Write how long each exchange took, for people who plan a deployment."""
     lines = "".join(f"{value:.4f}\n" for value in seconds)
-    with (kit.run_folder / "exchanges.txt").open("a", encoding="utf-8") as file:
-        file.write(lines)
+    Folder(kit.run_folder).append("exchanges.txt", lines.encode())
