@@ -90,7 +90,7 @@ class Preparation:
 
     def load(self, only: Sequence[str] | None = None, *, stand_ins: bool = False) -> None:
         """Load the data of all clients, or of `only` these; see `secure_fgl.data.loading.load`."""
-        if self.config.isolate:
+        if self.config.isolated:
             check_loadable(self._given)
         with self.plugins.in_use():
             loaded = load(
@@ -153,7 +153,7 @@ class Preparation:
         meter, left, answers, apart = Meter(), None, form, None
         count = how_many(self.config, len(self.sites), connect)
         sites = dict(zip(self.plan.clients, self.sites, strict=True))
-        if self.config.isolate:  # before any key is there
+        if self.config.isolated:  # before any key is there
             facts = self.config, self.policy, self.plan, self.plan.clients
             sandbox = held.enter_context(Sandbox(*facts, plugins=self.plugins.files))
             answers, apart = sandbox.form(form, sites), sandbox.plant
