@@ -22,6 +22,7 @@ from protocols.plan.steps import Service, Step
 
 __all__ = ["Seen", "Tally", "Watch"]
 
+_PARTING = (Service.HEADS, Service.BUDGET)
 _ANSWERS = (Step.UP, Step.ACK)
 _UNKNOWN = "no planned item"
 
@@ -188,7 +189,7 @@ class Watch:
             item = self._yardstick.items.get(entry["item"])
             if item is None:
                 return f"was received though it is {_UNKNOWN}"
-            if item.step in _ANSWERS and item.part is not Service.HEADS:
+            if item.step in _ANSWERS and item.part not in _PARTING:
                 self._exchange(party, entry).answered.add(entry["sender"])
         elif kind == "refusal":
             self.refusals.append((party, entry))

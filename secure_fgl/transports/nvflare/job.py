@@ -13,7 +13,7 @@ from secure_fgl.errors import UsageError
 from secure_fgl.store.files import content
 from secure_fgl.transports.nvflare.charter import Charter
 from secure_fgl.transports.nvflare.kits import CLASSES
-from secure_fgl.transports.nvflare.site.codes import BUDGET, END, TASK
+from secure_fgl.transports.nvflare.site.codes import END, TASK
 
 POLL_SECONDS = 10.0
 """How often a site asks for its next task. There is none, since exchanges are pushed: the answer
@@ -62,7 +62,7 @@ def write_job(
     }
     client: dict[str, Any] = {
         "format_version": 2,
-        "executors": [{"tasks": [TASK, BUDGET, END], "executor": {"path": seat, "args": run}}],
+        "executors": [{"tasks": [TASK, END], "executor": {"path": seat, "args": run}}],
         "components": [],
         "task_data_filters": [],
         "task_result_filters": [],
