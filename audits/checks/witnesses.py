@@ -12,7 +12,7 @@ from protocols.evidence.heads import SILENT, Line, client_items, received, tree,
 from protocols.evidence.ledger import Entry
 from protocols.plan.steps import Service, Step
 
-_WITHOUT = (Service.BUDGET, Service.PAIRS, Service.TOTALS)
+_WITHOUT = (Service.PAIRS, Service.TOTALS)
 """Whose messages to clients bring no root."""
 
 

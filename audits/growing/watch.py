@@ -22,7 +22,6 @@ from protocols.plan.steps import Service, Step
 
 __all__ = ["Seen", "Tally", "Watch"]
 
-_PARTING = (Service.HEADS, Service.BUDGET)
 _ANSWERS = (Step.UP, Step.ACK)
 _UNKNOWN = "no planned item"
 
@@ -189,7 +188,7 @@ class Watch:
             item = self._yardstick.items.get(entry["item"])
             if item is None:
                 return f"was received though it is {_UNKNOWN}"
-            if item.step in _ANSWERS and item.part not in _PARTING:
+            if item.step in _ANSWERS and item.part is not Service.HEADS:
                 self._exchange(party, entry).answered.add(entry["sender"])
         elif kind == "refusal":
             self.refusals.append((party, entry))

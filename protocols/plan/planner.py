@@ -89,9 +89,9 @@ def plan_services(plan: PlanBuilder) -> None:
     if budgets := len(plan.policy.budgets):
         kept, dims = Service.BUDGET, {"budgets": budgets}
         said = {"aggregator": "how often each of its privacy budgets was taken from, and a digest"}
-        plan.add("", kept, Step.UP, UP, (BudgetHeads,), sealed, once, said=said, dims=dims)
+        plan.add("", kept, Step.COMMIT, UP, (BudgetHeads,), sealed, once, said=said, dims=dims)
         said = {"client": "its own heads of budgets, signed once more"}
-        plan.add("", kept, Step.DOWN, DOWN, (BudgetNotes,), sealed, once, said=said, dims=dims)
+        plan.add("", kept, Step.COMMITS, DOWN, (BudgetNotes,), sealed, once, said=said, dims=dims)
     said = {"aggregator": "one code of a closed list"}
     asked = {item.recipient for item in (*plan.items, *planned)}
     for role in Role:

@@ -23,7 +23,7 @@ from protocols.wire.roles import Role
 from protocols.wire.roster import EVERYONE
 
 ELSEWHERE = "only their ledgers show it: gather all sides (secure-fgl audit gather)"
-_WITHOUT = (Service.BUDGET, Service.PAIRS, Service.TOTALS)
+_WITHOUT = (Service.PAIRS, Service.TOTALS)
 """Whose messages to clients bring no root."""
 
 

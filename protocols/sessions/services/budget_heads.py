@@ -75,7 +75,7 @@ class ClientBudgets(SessionPart):
             roots=_rows([head.root for head in made]),
             signatures=_rows(signed),
         )
-        item = context.find("", Service.BUDGET, Step.UP)
+        item = context.find("", Service.BUDGET, Step.COMMIT)
         return [self._engine.send(item, [message], recipient, where)]
 
     def _keep(self, incoming: Incoming) -> list[Delivery]:
@@ -93,7 +93,7 @@ class ClientBudgets(SessionPart):
             door.keep(unit, dataset, context.run, note, AGGREGATOR_NAME, key)
         return []
 
-    takes: ClassVar[Takes] = {(Service.BUDGET, Step.DOWN): _keep}
+    takes: ClassVar[Takes] = {(Service.BUDGET, Step.COMMITS): _keep}
 
 
 class Cosigning(SessionPart):
@@ -126,8 +126,8 @@ class Cosigning(SessionPart):
         waiting, self._signed = self._signed, {}
         if not waiting:
             return []
-        item = self._context.find("", Service.BUDGET, Step.DOWN)
+        item = self._context.find("", Service.BUDGET, Step.COMMITS)
         where = Where(self._context.plan.rounds, self._exchanges.next())
         return [self._engine.send(item, [waiting[name]], name, where) for name in sorted(waiting)]
 
-    takes: ClassVar[Takes] = {(Service.BUDGET, Step.UP): _take}
+    takes: ClassVar[Takes] = {(Service.BUDGET, Step.COMMIT): _take}
