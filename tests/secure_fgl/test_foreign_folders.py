@@ -393,12 +393,16 @@ def test_a_folder_of_huge_files_is_refused_before_memory_is_full(
     assert shown.exit_code == 2 and "too large" in shown.stderr, shown.stderr
 
 
+class Waited(BaseException):
+    """Something is still waited for; no OSError, which the code under test may take for one."""
+
+
 @contextlib.contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError where something is still waited for after so long."""
+    """Raise Waited where something is still waited for after so long."""
 
     def over(number: int, frame: Any) -> None:
-        raise TimeoutError
+        raise Waited
 
     before = signal.signal(signal.SIGALRM, over)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -438,14 +442,13 @@ def test_nothing_waits_for_a_pipe_in_a_file_s_place(name: str, kind: str, tmp_pa
     place = tmp_path / "lock"
     os.mkfifo(place) if kind == "pipe" else place.symlink_to("/dev/zero")
     # Of a budget's folder also its log and floor could be pipes; they go through the same door.
-    with within(10), pytest.raises((UsageError, LedgerError, EvidenceError, OSError)) as refused:
+    with within(10), pytest.raises((UsageError, LedgerError, EvidenceError, OSError)):
         OPENERS[name](tmp_path)
-    assert not isinstance(refused.value, TimeoutError)
 
 
 def test_control_a_pipe_that_is_opened_as_a_file_is_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "lock")
-    with within(0.2), pytest.raises(TimeoutError):
+    with within(0.2), pytest.raises(Waited):
         os.open(tmp_path / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
