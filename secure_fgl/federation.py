@@ -256,7 +256,16 @@ class Federation:
             scheme=self.scheme(),
             seed=learning_seed(self.config.seed, "init"),
             plugins=self.plugins.code,
-            remarks=told,
+            remarks=(*told, *self._in_the_open()),
+        )
+
+    def _in_the_open(self) -> Sequence[str]:
+        """Say so where a plug-in's answers are to run beside keys and data."""
+        if not self.plugins.names or self._given.isolate is not False:
+            return ()
+        return (
+            "isolate: false: in a simulation the plug-ins' answers run in the process that holds "
+            "all clients' keys and data, with its network and files",
         )
 
     def prepare(self, plan: Plan | None = None) -> Preparation:

@@ -70,7 +70,7 @@ class Losses:
             return client if self._left_keys(sent, client) else None
         if sent.part is Service.REFUSAL and sent.party == client:
             return client if self._last(sent) else None
-        if sent.part is Service.HEADS:
+        if sent.part in (Service.HEADS, Service.BUDGET):
             return client if self._left_silently(sent, client) else None
         if sent.part is Service.TOTALS:
             return client if self._left_behind(sent, client) else None

@@ -95,7 +95,7 @@ def report_of(case: Case) -> Report:
             plan, diff, egress, found, evidence, spent, tried, len(cautions), simulated=simulated
         ),
         side=side,
-        scope=scope(plan, egress, smallest),
+        scope=scope(plan, egress, smallest, case.result.get("answers")),
         parties=parties(case.ledger_index, yardstick, charter),
         plan_diff=diff,
         rounds=rounds(plan, releases, yardstick),

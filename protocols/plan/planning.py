@@ -56,12 +56,19 @@ def _training(form: Form[Any], policy: PrivacyPolicy, rounds: int) -> TrainingPl
     return plan_training(policy.training, rounds, tuple(sorted(held_out)))
 
 
+_CHOOSES = (
+    "; its init is its author's choice, so the first model may be one that is made to read records"
+)
+
+
 def _outside(plugins: Mapping[str, str]) -> list[str]:
     """Say which code is none of this program's."""
     found = [plugin_of(entry) or ("plug-in", entry) for entry in plugins]
     return [
         f"the {kind} {name} is a plug-in: code from outside this program, which is trusted as its "
         "own is; the plan holds the digest of its file, and says nothing of what is in it"
+        + _CHOOSES
+        * (kind == "algorithm")
         for kind, name in found
     ]
 

@@ -19,14 +19,16 @@ from protocols.errors import BadEnvelope, EvidenceError
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.roles import Role
 from protocols.wire.roster import Roster
+from secure_fgl.consortium import Consortium
 from secure_fgl.errors import UsageError
 from secure_fgl.transports.nvflare import joining, party
 from secure_fgl.transports.nvflare.changes import changes
 from secure_fgl.transports.nvflare.charter import Charter
-from secure_fgl.transports.nvflare.facts import Facts
+from secure_fgl.transports.nvflare.facts import Facts, misnamed_organisation
 from secure_fgl.transports.nvflare.party import PartyKit
 from secure_fgl.transports.nvflare.rules import versions
-from secure_fgl.transports.nvflare.rules.apart import crowded, insiders, same_owner, too_few
+from secure_fgl.transports.nvflare.rules.apart import alike, crowded, insiders, same_owner, too_few
+from secure_fgl.transports.nvflare.rules.parties import nameless
 from tests.nvflare.stage import Parties, assemble, banks
 from tests.secure_fgl.cli_tools import invoke
 
@@ -171,8 +173,8 @@ def test_o10_clients_of_one_organisation_count_once(
 def test_o10_every_cohort_that_is_let_through_rests_on_enough_organisations(made: Parties) -> None:
     """Whoever vanishes: the rule is checked against all cohorts that a policy admits."""
     roles = {f"client-{n}": Role.CLIENT for n in range(7)}
-    for alike in range(2, 7):
-        named = owners(roles) | {f"client-{n}": "Big Bank" for n in range(alike)}
+    for shared in range(2, 7):
+        named = owners(roles) | {f"client-{n}": "Big Bank" for n in range(shared)}
         for colluders in range(4):
             policy = made.charter.policy.model_copy(update={"colluders": colluders})
             fewest = min(
@@ -348,3 +350,45 @@ def test_three_sites_are_refused_unless_a_policy_says_so(
     shown = " ".join(invoke("charter", "show", tmp_path / "c").stdout.split())
     assert "a total may be of three clients" in shown and "any two clients that pool" in shown
     assert 'cohort_changes "fixed"' in shown
+
+
+ALIKE = [
+    ("OCA", "\u041e\u0421\u0410"),  # Latin; Cyrillic O, Es, A
+    ("Bax", "\u0412\u0430\u0445"),
+    ("KATE", "\u039a\u0391\u03a4\u0395"),  # Greek
+    ("pace", "\u0440\u0430\u0441\u0435"),
+]
+
+
+@pytest.mark.parametrize(("ours", "theirs"), ALIKE)
+def test_names_in_other_letters_that_look_the_same_are_refused(ours: str, theirs: str) -> None:
+    """Each is of one script, so that the rule on one name passes it: two clients were one owner."""
+    assert not misnamed_organisation(ours) and not misnamed_organisation(theirs)  # the control
+    assert ours != theirs and ours.casefold() != theirs.casefold()
+    assert same_owner(ours) == same_owner(theirs)
+    assert "look alike" in next(alike([ours, "Hospital", theirs]))
+    names = {"client-1": ours, "client-2": theirs, "aggregator": "Office"}
+    assert any("look alike" in said for said in nameless(names, {*names}))
+    members = [
+        {"name": f"c{n}", "role": "client", "organisation": name}
+        for n, name in enumerate((ours, theirs, "North", "South", "West"))
+    ]
+    document = {"server": {"name": "s", "port": 8002}, "parties": members}
+    with pytest.raises(ValueError, match="look alike"):
+        Consortium.model_validate(document)
+    members[1]["organisation"] = "East"
+    Consortium.model_validate(document)
+
+
+def test_names_that_differ_to_the_eye_are_of_two_owners() -> None:
+    for names in (
+        ["Klinik Nord", "Klinik S\u00fcd"],
+        ["\u041a\u043b\u0438\u043d\u0438\u043a\u0430", "Klinika"],  # Cyrillic, drawn otherwise
+        ["\u0391\u03b8\u03ae\u03bd\u03b1", "Athina"],
+        ["Hospital North", "hospital-north"],  # one owner, in the same letters: counted once
+    ):
+        assert [*alike(names)] == []
+
+
+def test_what_the_rule_on_names_does_not_see() -> None:
+    assert [*alike(["Iowa", "lowa"])] == [] and [*alike(["Marnet", "Mamet"])] == []

@@ -106,7 +106,7 @@ def _cut(text: str) -> str:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (_another_type, "another type"),
+        (_another_type, "rounds: Input should be a valid integer"),
         (_another_key, "did you mean 'rounds'"),
         (_twice, "not JSON"),
         (_cut, "not JSON"),

@@ -10,11 +10,15 @@ refused, since a client that works with either of them brings out the key of all
 weighed in an epoch (LIMITATIONS.md, L1.2).
 
 Organisations are what a charter says. That two names are one owner no program knows; names that
-differ in capitals, blanks or signs alone are one.
+differ in capitals, blanks, accents or signs alone are one. Names that only look alike, in Cyrillic
+or Greek letters that are drawn as Latin ones are, are refused. What that does not see: letters of
+one script that look alike (I, l and 1; rn and m), other scripts than these three, and names that
+differ and sound like one organisation.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
@@ -22,7 +26,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.roles import Role
 
-__all__ = ["FEWEST", "THREE", "crowded", "insiders", "same_owner", "too_few"]
+__all__ = ["FEWEST", "THREE", "alike", "crowded", "insiders", "same_owner", "too_few"]
 
 FEWEST = 3
 """Organisations with data, at least, under any policy: of a total of two each reads the other's."""
@@ -52,9 +56,32 @@ _APART: tuple[tuple[Role, Role, str], ...] = (
 )
 
 
+_DRAWN_ALIKE = str.maketrans(
+    "АВЕІЈКМНОРСТУХЅҺԌԚԜаеіјорсухѕһԁԛԝѵвкмнтпгΑΒΕΖΗΙΚΜΝΟΡΤΥΧαεικνορτυχγ",
+    "ABEIJKMHOPCTYXSHGQWaeijopcyxshdqwvbkmhtnrABEZHIKMNOPTYXaeikvoptuxy",
+)
+"""Letters of Cyrillic and Greek that fonts draw as Latin ones (UTS 39, confusables): of thousands,
+those in which a whole name can be written and pass for another one."""
+
+
 def same_owner(organisation: str) -> str:
-    """Return what is the same for two names of one organisation."""
-    return "".join(c for c in organisation.casefold() if c.isalnum())
+    """Return what is the same for two names of one organisation, or for two that look alike."""
+    bare = unicodedata.normalize("NFKD", organisation)
+    return _plain(bare.translate(_DRAWN_ALIKE))
+
+
+def _plain(text: str) -> str:
+    return "".join(c for c in text.casefold() if c.isalnum())
+
+
+def alike(organisations: Iterable[str]) -> Iterator[str]:
+    """Say which names are of other letters and look the same."""
+    seen: dict[str, str] = {}
+    for name in sorted({*organisations}):
+        other = seen.setdefault(same_owner(name), name)
+        bare = (_plain(unicodedata.normalize("NFKD", text)) for text in (other, name))
+        if len({*bare}) > 1:
+            yield f"{other!r} and {name!r} look alike and are of the letters of other scripts"
 
 
 def crowded(
