@@ -94,7 +94,7 @@ __all__ = [
     "seed_of",
 ]
 
-_LOOKED = ("PASS", "FAIL", "INCONCLUSIVE", "INVALID")
+_LOOKED = ("PASS", "FAIL", "ABOVE_PRIOR", "INCONCLUSIVE", "INVALID")
 _UNASKED = "it was not asked for"
 AT_ONE_SITE = {"A04", "A05", "A10", "A11", "A12"}
 """Attacks that one site can make of its own side: the others compare what clients say, or need the
