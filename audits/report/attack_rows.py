@@ -276,7 +276,8 @@ def _open(row: AttackRow) -> str:
 def worst(rows: Iterable[AttackRow]) -> list[AttackRow]:
     """Return the worst row of every attack on every payload, the gravest first.
 
-    By verdict; of those that fail, a warning comes last; then by what is gained.
+    By verdict; of those that fail, a warning comes last, and of those above the prior what is less
+    sure; then by what is gained.
     """
     found: dict[tuple[str, str], AttackRow] = {}
     for row in sorted((row for row in rows if row.verdict in _SAID), key=_gravity):
@@ -286,7 +287,7 @@ def worst(rows: Iterable[AttackRow]) -> list[AttackRow]:
 
 def _gravity(row: AttackRow) -> tuple[int, bool, float]:
     gained = float(row.gap.value) if row.gap is not None else 0.0
-    return _SAID.index(row.verdict), warning(row), -gained
+    return _SAID.index(row.verdict), warning(row) or row.evidence == "signs", -gained
 
 
 def singled_out(found: Outcome, plan: Plan, egress: Sequence[Egress], *, noised: bool) -> Line:

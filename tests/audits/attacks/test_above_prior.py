@@ -7,7 +7,9 @@ pinned, so no result here is false by chance.
 
 from __future__ import annotations
 
+import json
 import re
+import xml.etree.ElementTree as Xml
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,9 +21,22 @@ from scipy.special import stdtrit
 
 from audits.attacks._judging.family import LEVELS, evidence, settled
 from audits.attacks._judging.nulls import LEVEL, gain_p, holm, more_needed, trials
-from audits.attacks._shared.models import AttackRow
-from tests.audits.attack_tools import UNSURE, row
+from audits.attacks._shared.models import AttackRow, NotTested
+from audits.bundle.statements import test_result
+from audits.explain import find
+from audits.exporters import junit, sarif
+from audits.findings.gate import answers, withheld
+from audits.findings.release import SITE, unanswered
+from audits.findings.rules import SEVERITIES
+from audits.formats import render
+from audits.report.attack_rows import QUESTION, Outcome
+from audits.report.build import build_report
+from audits.report.models import Report
+from audits.report.sections import Tried
+from secure_fgl.cli._shared.gate import FailOn, codes_of
+from tests.audits.attack_tools import UNSURE, attacked, row
 from tests.audits.attacks.test_nulls import Array, ranked
+from tests.audits.toy_run import run_toy
 
 REPORTS = 5000
 SIGNS = {
@@ -182,3 +197,68 @@ def test_an_earlier_row_that_is_luck_beside_more_rows_is_undecided_again() -> No
 def test_more_records_make_the_same_gain_plain() -> None:
     assert more_needed(0.01, 0.0001, 1000) == pytest.approx(2556, abs=2)
     assert more_needed(1e-6, 0.01, 1000) == 1000
+
+
+# --- in reports ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    strong = {"n_clients": 20, "n_pos": 4096, "n_neg": 8192, "protected": "0.537 0.531 0.543"}
+    strong |= {"null": "0.5 0.495 0.505", "gap": "0.037 0.031 0.043", "what": "b"}
+    weak = made(n_clients=5, n_pos=1024, n_neg=4096)
+    rows = settled([weak, made(**strong), row(**UNSURE, what="c")])
+    view = attacked(run_toy("he").view(reports=False), *rows)
+    made_of = build_report(view)
+    assert made_of.tried.used, made_of.tried.state
+    return made_of
+
+
+def test_a_report_takes_the_verdict_and_says_how_sure_it_is(report: Report) -> None:
+    assert [r.evidence for r in report.attacks] == ["signs", "there", ""]
+    found = {(f.rule, f.item): f.severity for f in report.findings}
+    assert found["ABOVE_PRIOR_A05", "Answer.delta"] == "low"
+    assert found["ABOVE_PRIOR_A05", "b"] == "medium"
+    assert found["INCONCLUSIVE_A05", "c"] == "low"
+    page = render(report, ["md"]).popitem()[1].decode()
+    assert "Leakage is there" in page or "leakage is there" in page
+    third = next(line for line in report.verdict_strip if line.question == QUESTION)
+    assert third.state == "ATTENTION" and "Leakage is there" in third.answer
+
+
+def test_no_edited_file_hides_it(report: Report) -> None:
+    """The verdict follows from the figures: neither it nor how sure it is can be taken out."""
+    view = run_toy("he").view(reports=False)
+    (known,) = settled([made(n_clients=5, n_pos=1024, n_neg=4096)])
+    gone = {"verdict": "INCONCLUSIVE", "evidence": ""}
+    for edited in (gone, {"evidence": "there"}, {**gone, "excess": None}):
+        spoilt = attacked(view, known.model_copy(update=edited))
+        assert not build_report(spoilt).tried.used
+    assert build_report(attacked(view, known)).tried.used  # the control
+
+
+def test_exports_and_gates_do_not_take_it_for_a_pass(report: Report) -> None:
+    log = json.loads(sarif.export(report, "{}"))["runs"][0]["results"]
+    kinds = {(r["ruleId"], r["level"]) for r in log if r["kind"] == "fail"}
+    assert {("ABOVE_PRIOR_A05", "warning"), ("ABOVE_PRIOR_A05", "note")} <= kinds
+    cases = Xml.fromstring(junit.export(report)).iter("testcase")
+    failed = [c.get("name") for c in cases if c.find("failure") is not None]
+    assert "A05 grad-span P05 b" in failed and "A05 grad-span P05 Answer.delta" not in failed
+    assert len(withheld(answers(report, ["A05"]))) == 3
+    assert unanswered([("A05", "ABOVE_PRIOR", "")], replace(SITE, waivable=()))
+    assert not unanswered([("A05", "INCONCLUSIVE", "")], replace(SITE, waivable=()))
+    assert test_result(report, ())["warnedTests"]
+    assert {p.word for p in find("ABOVE_PRIOR_A05")} >= {"ABOVE_PRIOR", "A05"}
+    assert {p.word for p in find("ABOVE_PRIOR")} >= {"ABOVE PRIOR"}
+    assert 4 in codes_of(report, FailOn.never, strict=True)
+    assert codes_of(report, FailOn.medium, strict=False)[0] == 3
+
+
+@pytest.mark.parametrize("payload", ["P05", "P17"])
+def test_an_attack_that_could_not_tell_is_never_milder_than_none(payload: str) -> None:
+    """A gate that an attack launders: untested it failed, and attacked in vain it did not."""
+    silent = row(**UNSURE).model_copy(update={"payload": payload})
+    none = NotTested(payload=payload, why="why")
+    found = Outcome(Tried(state="", used=True), rows=(silent,), not_tested=(none,)).findings
+    assert [f.rule for f in found] == ["INCONCLUSIVE_A05", "NOT_TESTED"]
+    assert SEVERITIES.index(found[0].severity) <= SEVERITIES.index(found[1].severity)
