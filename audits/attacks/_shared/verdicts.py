@@ -120,9 +120,7 @@ def judge(
     if odd and cause not in ("alone", "biased"):
         reason += f"; the null control reads {span(found.null)}, as one row in twenty does by luck"
     if cause in ("weak", "sample") and found.gap.low > 0:
-        reason += (
-            f"; what was received lies {span(found.gap)} above the prior, as by luck one in forty"
-        )
+        reason += f"; what was received lies {span(found.gap)} above it, as by luck one row in 40"
     needed = needed_for(found.gap, margin) if cause == "sample" else None
     power = power_of(found, margin, exact=samples.exact) if cause == "within" else ""
     return Judgement(_VERDICTS[cause], reason, saved, found.values, chance, needed, power)
