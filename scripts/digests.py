@@ -47,6 +47,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "fed_sage_cora": ("algorithm.rounds=2", "model.hidden=32"),
     "gcfl_molecules": ("algorithm.rounds=1",),
     "graph_fl_cora": ("algorithm.rounds=1",),
+    "lenders": ("algorithm.rounds=2", "evaluation.references=[]"),
 }
 """Every example that a preset can run, and what makes it short."""
 
