@@ -80,11 +80,11 @@ class EvaluationConfig(Strict):
     Where a policy lets no counts leave, and with ``kept``, each client keeps its own best model;
     with ``told`` clients tell scores under their own noise (`own_noise` of NOISED), each charged.
 
-    Of nodes, each site by itself, and nothing is sent: ``local``; ``propagation``, the site's labels
-    run along its own edges; ``local_propagation``, its own model's predictions run along them;
-    ``logistic`` and ``boosted``, scikit-learn's logistic regression and boosted trees without edges
-    (extra ``evaluate``; without it ``run`` says that they were not computed). Settings are chosen on
-    the site's validation nodes (ADR 0096).
+    Of nodes, each site by itself, and nothing is sent: ``local``; ``propagation``, the site's
+    labels run along its own edges; ``local_propagation``, its own model's predictions run along
+    them; ``logistic`` and ``boosted``, scikit-learn's logistic regression and boosted trees without
+    edges (extra ``evaluate``; without it ``run`` says that they were not computed). Settings are
+    chosen on the site's validation nodes (ADR 0096).
     ``whole_graph`` is how the clients' models do with all edges between clients restored, over all
     test nodes, on average (ADR 0048).
     ``mean`` predicts the mean of all training ratings, ``pmf`` is biased matrix factorisation on

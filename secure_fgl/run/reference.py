@@ -12,6 +12,7 @@ own validation nodes; their test nodes are pooled as the federation's are.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
@@ -325,7 +326,7 @@ def _tabular(data: NodeData) -> tuple[Any, npt.NDArray[np.int64], npt.NDArray[np
         return data.x.numpy(), nodes, data.y.numpy()[nodes]
     m = data.x.matrix
     parts = (m.values().numpy(), m.col_indices().numpy(), m.crow_indices().numpy())
-    return sp.csr_array(parts, shape=tuple(m.shape)), nodes, data.y.numpy()[nodes]
+    return sp.csr_array(parts, shape=(data.nodes, data.features)), nodes, data.y.numpy()[nodes]
 
 
 def _spread(found: Any, labels: Any, classes: int) -> Predictions:
@@ -342,6 +343,7 @@ def _one_answer(data: NodeData, classes: int) -> Predictions:
 
 def _logistic(data: NodeData, classes: int) -> Iterator[Predictions]:
     """Yield predictions of logistic regression on scaled features, one for each penalty."""
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
 
@@ -352,7 +354,9 @@ def _logistic(data: NodeData, classes: int) -> Iterator[Predictions]:
     scaler = StandardScaler(with_mean=isinstance(x, np.ndarray)).fit(x[nodes])
     scaled = scaler.transform(x)
     for inverse in INVERSE_PENALTIES:
-        model = LogisticRegression(C=inverse, max_iter=500).fit(scaled[nodes], y)
+        with warnings.catch_warnings():  # one that is not done after 500 steps may still be chosen
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model = LogisticRegression(C=inverse, max_iter=500).fit(scaled[nodes], y)
         yield _spread(model.predict_proba(scaled), model.classes_, classes)
 
 

@@ -120,9 +120,7 @@ def not_computed(result: Mapping[str, Any]) -> dict[str, str]:
     if not isinstance(reasons, Mapping):
         return {}
     labels = {**ALONE, **GATHERED}
-    return {
-        name: _WHY[why] for name, why in reasons.items() if name in labels and why in _WHY
-    }
+    return {name: _WHY[why] for name, why in reasons.items() if name in labels and why in _WHY}
 
 
 def _margin(metric: str, run: float, value: float, records: object) -> float:
@@ -133,4 +131,6 @@ def _margin(metric: str, run: float, value: float, records: object) -> float:
 
 
 def _number(value: object) -> float | None:
-    return float(value) if type(value) in (int, float) and math.isfinite(value) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return None
+    return float(value)
