@@ -151,11 +151,15 @@ def test_of_errors_the_smaller_is_better() -> None:
         {**_result(0.5, {"local": 0.9}), "metrics": 3},
         {**_result(0.5, {"local": 0.9}), "references": ["local"]},
         {**_result(0.5, {}), "references": {"local": "0.9"}},
+        {**_result(0.5, {}), "references": {"local": 10**400, "boosted": True}},
     ],
 )
 def test_what_cannot_be_compared_is_not(wrong: dict[str, Any]) -> None:
     assert worth(wrong) is None
-    assert not_computed({"not_computed": {"local": "<b>", 3: []}}) == {}
+    assert not_computed({"not_computed": {"local": "<b>", "boosted": [], "<i>": "diverged"}}) == {}
+    assert not_computed({"not_computed": 3}) == {}
+    unsure = worth(_result(0.5, {"local": 0.9}, test_records=10**400))
+    assert unsure is not None and unsure.margin == 0.0
 
 
 def test_a_model_that_no_client_scored_is_compared_by_what_the_simulator_sees() -> None:

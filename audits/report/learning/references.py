@@ -34,6 +34,7 @@ ON_NODES = ("local", "propagation", "local_propagation", "logistic", "boosted")
 
 _FALLING = ("test_mae", "test_rmse")  # errors: the smaller is the better
 _METRICS = ("test_accuracy", "test_roc_auc", *_FALLING)
+_MOST = 1 << 53
 _WHY = {
     "scikit-learn": "it needs scikit-learn: pip install 'secure-fgl[evaluate]'",
     "diverged": "its training diverged",
@@ -120,17 +121,18 @@ def not_computed(result: Mapping[str, Any]) -> dict[str, str]:
     if not isinstance(reasons, Mapping):
         return {}
     labels = {**ALONE, **GATHERED}
-    return {name: _WHY[why] for name, why in reasons.items() if name in labels and why in _WHY}
+    told = {name: why for name, why in reasons.items() if name in labels and isinstance(why, str)}
+    return {name: _WHY[why] for name, why in told.items() if why in _WHY}
 
 
 def _margin(metric: str, run: float, value: float, records: object) -> float:
-    if metric != "test_accuracy" or type(records) is not int or records < 1:
+    if metric != "test_accuracy" or type(records) is not int or not 0 < records < _MOST:
         return 0.0
     spread = run * (1 - run) + value * (1 - value)
     return 2.0 * math.sqrt(max(spread, 0.0) / records)
 
 
 def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return None
-    return float(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return float(value) if type(value) is int and abs(value) < _MOST else None
