@@ -234,3 +234,13 @@ def test_a_run_without_references_says_that_nothing_was_compared(
     }
     _summary(Federation.from_config(Config.parse(document)).run(tmp_path / "run"), "test_accuracy")
     assert "nothing was compared" in capsys.readouterr().out
+
+
+def test_the_first_tutorial_loses_as_it_says(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "tutorials" / "first-run.md").read_text("utf-8")
+    (block,) = re.findall(r"```yaml first\.yaml\n(.*?)```", page, flags=re.S)
+    (tmp_path / "first.yaml").write_text(block, "utf-8")
+    config = Config.load(tmp_path / "first.yaml", ["policy=unsafe_plaintext"])
+    found = worth(Federation.from_config(config).run(tmp_path / "run").result)
+    assert found is not None and found.ahead < 0 and not found.without
+    assert "The federation LOSES here" in page
