@@ -7,6 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from algorithms.tasks import DataSpec, Task
 from algorithms.tasks.evaluation import evaluated
 from crypto.homomorphic.he import Scheme
@@ -23,6 +25,7 @@ from secure_fgl.catalogue import build_algorithm, preferred_model
 from secure_fgl.config import OWN, Config, ModelConfig, own_root
 from secure_fgl.config_values import override
 from secure_fgl.data import Dataset, check_partition, partition_names, remarks
+from secure_fgl.data.datasets import bound_near
 from secure_fgl.data.features import check_scaling
 from secure_fgl.data.joined import joined
 from secure_fgl.data.kinds import build_task, data_plan, model_name, public_spec
@@ -124,6 +127,8 @@ class Federation:
         document = (config or Config()).model_dump(mode="json")
         document["data"]["partition"] = {"name": "by_owner", "names": list(sites)}
         whole = joined(sites, name=name, classes=classes)
+        data = document["data"]
+        data["records"] = data["records"] or _largest_share(whole, data["split"][0])
         return cls(whole, config=Config.parse(document), **settings)
 
     def own_spec(self) -> OwnSpec | None:
@@ -298,3 +303,10 @@ class Federation:
     def default_folder(self) -> Path:
         """Return ``runs/<algorithm>-<data>-<UTC time>``."""
         return run_path(self._given.algorithm.name, self._given.data.name)
+
+
+def _largest_share(whole: Any, share: float) -> int:
+    """Return a bound of the training records of any owner."""
+    public = getattr(whole, "public", None)
+    owned = np.bincount(whole.owner if public is None else whole.owner[public.train])
+    return bound_near(float(owned.max()) * (0.9 * share if public is None else 1.0))

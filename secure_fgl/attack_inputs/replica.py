@@ -6,7 +6,7 @@ what they say is read as its receiver would (`secure_fgl.attack_inputs.again.rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -202,23 +202,23 @@ class _Answering:
         said = {name: self._said(site, given) for name, site in sites.items()}
         seen = self.reader.read(said, rng)
         known = {_MODEL: np.asarray(values(given[0])[_MODEL], dtype=np.float64)}
-        return [self._exposed(name, number, known, said[name], seen[name]) for name in said]
+        return [self._exposed(n, number, known, said, seen[n]) for n in said]
 
     def _exposed(
         self,
         name: str,
         number: int,
         known: Arrays,
-        said: Sequence[Message],
+        said: Mapping[str, Sequence[Message]],
         seen: Arrays,
     ) -> Exposure:
         return Exposure(
             client=name,
             round=number,
             known=known,
-            raw=fields(next(m for m in said if type(m) is self.reader.update)),
+            raw=fields(next(m for m in said[name] if type(m) is self.reader.update)),
             seen=seen,
-            cohort=1 if self.reader.clear else of,
+            cohort=1 if self.reader.clear else len(said),
             truth=Truth(),
             lr=self.replay.task.lr,
             steps=self.replay.config.algorithm.epochs,
