@@ -101,7 +101,8 @@ class Models:
             return None
         names = ", ".join(kind.__name__ for kind in self.totals)
         return {
-            "client": f"the cohort's total of {names}, from which it computes the model itself",
+            "client": f"the cohort's total of {names}, from which it computes the model itself; "
+            "one client alone can steer that model and read single records of others in a total",
             "network": "sender, recipient, time and size",
         }
 

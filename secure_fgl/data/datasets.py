@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 _AT_LEAST = 0.9  # of an even share: what the site with the most records has at least
-SMALL_BOUND = 32
+SMALL_BOUND = 64
 """Of training records: up to it a bound is never too loose, as few records vary much."""
 ROOT_VARIABLE = "SECURE_FGL_DATA"
 """Environment variable that names the data folder when no root is given."""
@@ -131,8 +131,8 @@ def spec_of(
 
     `records`, the bound of the training records at one site, is the next power of two at or above
     ceil(train_share x records): one site might hold them all, and the true counts stay private.
-    Where sites hold about as many each it is twice the power of two at or above a site's share:
-    what one site may say in a sum that is weighted by records grows with this bound.
+    Where sites hold about as many each it is twice the power of two near a site's share, or
+    `SMALL_BOUND`: what one site may say in a sum that is weighted by records grows with it.
     Where the options ask for the published split the bound is that of all records.
 
     Args:
