@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from audits.evidence.mixtures import of_mixtures
 from audits.findings.limitations import TOTALS, named, of_warning
 from audits.report import words
@@ -22,10 +25,24 @@ _ATTACKED = (
 )
 
 
-def limits(
-    plan: Plan, policy: PrivacyPolicy, *, simulated: bool, attacked: bool = False, side: str = ""
+def limits(  # noqa: PLR0913 - what is known of the run, all by name
+    plan: Plan,
+    policy: PrivacyPolicy,
+    *,
+    simulated: bool,
+    attacked: bool = False,
+    side: str = "",
+    scores: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[str, ...]:
-    """Return what this report does not show, and what the protection does not cover."""
+    """Return what this report does not show, and what the protection does not cover.
+
+    Args:
+        plan, policy: of the run.
+        simulated: whether one process played all parties.
+        attacked: whether attacks were tried.
+        side: whose side of a run alone it is.
+        scores: lines of ``metrics.jsonl``.
+    """
     masked = sums_masked(plan.items)
     found = [
         _ATTACKED if attacked else f"{NO_FILE} Absence of a finding is not evidence of absence.",
@@ -44,6 +61,7 @@ def limits(
         "A report made after all keys were stolen can be made to look like this one; only heads "
         "held by others tell.",
     ]
+    found += _of_scores(scores)
     if side:
         found.insert(
             0,
@@ -77,6 +95,27 @@ def limits(
         if "(O12)" in warning:
             found.append(named(f"{warning[:400]}.", TOTALS))
     return tuple(found)
+
+
+def _of_scores(scores: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say what no score was there for: a split without records gives none in any round."""
+    named = {name: row[name] is None for row in scores for name in row}
+    empty = {
+        split: any(named.get(name) and all(row.get(name) is None for row in scores) for name in of)
+        for split, of in _HEADLINES.items()
+    }
+    said = {
+        "val": "No validation score could be computed, so nothing says which round was best: the "
+        "model is that of the last round.",
+        "test": "No test score could be computed: nothing here says how good the model is.",
+    }
+    return [said[split] for split, none in empty.items() if none]
+
+
+_HEADLINES = {
+    split: [f"{split}_{name}" for name in ("accuracy", "roc_auc", "rmse")]
+    for split in ("val", "test")
+}
 
 
 def _of_totals(plan: Plan) -> list[str]:

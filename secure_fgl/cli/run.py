@@ -235,12 +235,16 @@ def _quality(result: dict[str, Any], headline: str) -> str:
     validation = headline.replace("test_", "val_", 1)
     binned = metrics.get(f"{headline}_error")
     after = f"after round {metrics['best_round']}" if metrics["best_round"] else "before training"
+    if metrics[validation] is None:
+        after += ", the last"
     close = f" ± {binned:.4f} (bins)" if binned is not None else ""
     return (
-        f"{_number(metrics[headline])} test{close}, {_number(metrics[validation])} validation, "
-        f"{after}{label}"
+        f"{_number(metrics, headline, 'test')}{close}, "
+        f"{_number(metrics, validation, 'validation')}, {after}{label}"
     )
 
 
-def _number(value: float | None) -> str:
-    return "undefined" if value is None else f"{value:.4f}"
+def _number(metrics: dict[str, Any], name: str, split: str) -> str:
+    if (value := metrics[name]) is not None:
+        return f"{value:.4f} {split}"
+    return f"undefined {split}" if "roc_auc" in name else f"no {split} records"

@@ -167,11 +167,12 @@ def best_metrics(
         epochs: epochs between two evaluations.
     """
     weights = [start for _ in sites]
-    best, found = -np.inf, dict[str, float | None]()
+    best, found = None, dict[str, float | None]()
     for _ in range(rounds):
         weights = [task.fit(w, s, epochs=epochs) for w, s in zip(weights, sites, strict=True)]
         scores = [task.score(task.predict(w, s), s) for w, s in zip(weights, sites, strict=True)]
         pooled = total(scores)
-        if not found or task.scoring.merit(pooled) > best:
-            best, found = task.scoring.merit(pooled), task.scoring.read(pooled)
+        merit = task.scoring.merit(pooled)
+        if best is None or (merit is not None and merit > best):  # without merits the last one
+            best, found = merit, task.scoring.read(pooled)
     return found

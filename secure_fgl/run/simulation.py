@@ -30,7 +30,7 @@ from secure_fgl.data.loading import load
 from secure_fgl.isolation.sandbox import Sandbox, check_loadable
 from secure_fgl.plugins.in_use import Plugins
 from secure_fgl.run.closing import close_all
-from secure_fgl.run.driver import Driver, Meter, deferred_interrupts
+from secure_fgl.run.driver import Driver, Meter, deferred_interrupts, untrained
 from secure_fgl.run.faults import FaultyTransport, drops
 from secure_fgl.run.parties import Making, Parties, set_up, take_up
 from secure_fgl.run.profile.tables import write
@@ -98,6 +98,8 @@ class Preparation:
                 agreed=self.plan.data.spec, stand_ins=stand_ins,
             )  # fmt: skip
         self.sites, self.whole = loaded.sites, loaded.whole
+        if only is None and not self.plan.noised and not any(site.count for site in self.sites):
+            raise untrained()
         if not stand_ins:  # an audit puts no canaries into data that are drawn
             check_room(only or self.plan.clients, self.sites, self.task.spec, self.policy)
 

@@ -156,7 +156,15 @@ class Run(Results):
             )
         else:
             found = trained_model.of_client(self._opened(site, folder=folder))
-        return with_(found, facts={**found.facts, "run": self.name})
+        return with_(found, facts={**found.facts, "run": self.name, "chosen": self._chosen()})
+
+    def _chosen(self) -> str:
+        """Return what a model of this run was chosen by, in words."""
+        metrics = self.result.get("metrics", {})
+        if metrics.get("best_round") is None:
+            return "no score of all clients"
+        validated = any(metrics[name] is not None for name in metrics if name.startswith("val_"))
+        return "best validation score" if validated else "last round: no validation score"
 
     def about(self, site: str) -> Mapping[str, Any]:
         """Return what the site of a folder's name told of itself beside its client's model."""
