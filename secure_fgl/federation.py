@@ -25,7 +25,7 @@ from secure_fgl.config_values import override
 from secure_fgl.data import Dataset, check_partition, partition_names, remarks
 from secure_fgl.data.features import check_scaling
 from secure_fgl.data.joined import joined
-from secure_fgl.data.kinds import build_task, data_plan, model_name, public_spec
+from secure_fgl.data.kinds import build_task, check_module, data_plan, model_name, public_spec
 from secure_fgl.defaults import check_optimiser, check_training, settled
 from secure_fgl.errors import PlanDrift, UsageError, usage
 from secure_fgl.plugins.finding import Given
@@ -165,6 +165,8 @@ class Federation:
         name = model_name(spec.task, model, preferred)
         whole = settled(model, spec.task, name)
         task = build_task(spec, whole, preferred=preferred)
+        if name in self.plugins.names:
+            check_module(task)
         if self._given.data.name != OWN or self._whole is not None:
             try:
                 check_partition(shared.name, task.spec.task, shared.options)

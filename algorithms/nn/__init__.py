@@ -5,7 +5,9 @@ A model's file is called like the model and offers
 * `NAME`, equal to the file's name, and `TASK`, the kind of task it is for;
 * for nodes and graphs, `PROPAGATION` (see `algorithms.nn._shared.sparse.propagation`);
 * for nodes, `build(features, classes, hidden, layers, dropout) -> GraphModel`, whose parameters
-  are uninitialised: the task writes every one of them from a flat vector before use. Graph models
+  are uninitialised here: the task draws them, and writes every one of them from a flat vector
+  before use. A file from outside the folder may make them itself, as its modules do, and buffers
+  that stay as they are (`algorithms.nn._shared.own_start`). Graph models
   (`algorithms.nn._shared.graphs`) take batches of graphs instead; rating models
   (`algorithms.nn._shared.ratings`) are built from the numbers of users and items;
 * for ratings, `ALONE = True` if every site must be a single user (`algorithms.nn._shared.stars`);
@@ -54,6 +56,7 @@ __all__ = [
     "layout",
     "model",
     "model_names",
+    "of_ours",
     "offering",
     "on_egos",
 ]
@@ -96,6 +99,11 @@ def on_egos(name: str) -> bool:
 def alone(name: str) -> bool:
     """Tell whether a rating model is for sites of one user; False for an unknown name."""
     return name in model_names("rating") and bool(getattr(_file(name), "ALONE", False))
+
+
+def of_ours(file: Any) -> bool:
+    """Tell whether a model's file lies in this folder; else it makes its own start."""
+    return str(getattr(file, "__name__", "")).startswith(f"{__name__}.")
 
 
 def __getattr__(name: str) -> Any:

@@ -25,7 +25,7 @@ _ATTACKED = (
 )
 
 
-def limits(  # noqa: PLR0913 - what is known of the run, all by name
+def limits(
     plan: Plan,
     policy: PrivacyPolicy,
     *,
@@ -37,7 +37,8 @@ def limits(  # noqa: PLR0913 - what is known of the run, all by name
     """Return what this report does not show, and what the protection does not cover.
 
     Args:
-        plan, policy: of the run.
+        plan: of the run.
+        policy: of the run.
         simulated: whether one process played all parties.
         attacked: whether attacks were tried.
         side: whose side of a run alone it is.

@@ -229,9 +229,9 @@ class Driver:
         if self._session.context.plan.noised or reply.answers < len(self._meter.clients):
             return
         for kind in ask.wanted:
-            for field in kind.fields:
-                if field.training and not getattr(reply.read(kind), field.name):
-                    raise untrained()
+            counts = [one.name for one in kind.fields if one.training]
+            if any(not getattr(reply.read(kind), name) for name in counts):
+                raise untrained()
 
     def _until_quiet(self, outgoing: Outgoing) -> None:
         while outgoing:
@@ -258,6 +258,7 @@ class Driver:
             self._session.receive(delivery.data)
         except Refused as refused:
             # On one machine the refusing party's reason is at hand; it never travelled.
+            refused.generated = self._session.context.plan.data.synthetic
             raise refused from self._parties.reason(refused.sender)
 
 
