@@ -131,7 +131,8 @@ def evaluated(
     bare += [scored_once(f, task) for f in quiet if at == "kept" or f.topology] + quiet
     forms = tuple(replace(form, rows=task.spec.task == "rating") for form in bare)
     dims = {**algorithm.dims, **scoring.dims}
-    return Algorithm(algorithm.name, algorithm.citation, init, algorithm.model, forms, dims)
+    facts = algorithm.name, algorithm.citation, init, algorithm.model, forms, dims
+    return Algorithm(*facts, reduced=algorithm.reduced)
 
 
 def begun(form: Form[S], state: S) -> Form[S]:

@@ -127,7 +127,7 @@ def _merit(row: Mapping[str, Any]) -> float:
     """Return how good a line's validation score is; minus infinity where it has none."""
     for name, sign in _MERITS.items():
         value = row.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool) and value == value:
+        if isinstance(value, int | float) and not isinstance(value, bool):
             return sign * float(value)
     return -math.inf
 

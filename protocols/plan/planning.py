@@ -137,6 +137,8 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
     splits, drawn = builder.splits, builder.drawn
     check_covered(builder.items, policy)
     training, remarks = _training(form, policy, rounds), (*remarks, *_outside(plugins or {}))
+    if less := algorithm.reduced(rounds):
+        remarks = (f"{algorithm.name} runs as {less}", *remarks)
     planned = Planned(
         builder.items,
         policy,
