@@ -154,7 +154,7 @@ def _what_is_left(folder: Path) -> str:
 
 def _summary(finished: Run, headline: str) -> None:
     """Print what people want to know first; all of it stands in result.json too."""
-    from audits.report.words import size
+    from audits.report.words import plural, size
     from secure_fgl.cli._shared.output import HEADLINES, print_pairs
 
     result = finished.result
@@ -172,8 +172,9 @@ def _summary(finished: Run, headline: str) -> None:
         if (value := result.get("references", {}).get(name)) is not None:
             pairs.append((label, f"{value:.4f} test, {_SEEN.get(name, _TRAINED)}"))
     if result.get("lost_rounds"):
-        lost = ", ".join(map(str, result["lost_rounds"]))
-        pairs.append(("rounds lost", f"{lost}: too many clients vanished; they were skipped"))
+        numbers = result["lost_rounds"]
+        which = f"{plural(len(numbers), 'round')} (number {', '.join(map(str, numbers))})"
+        pairs.append(("lost", f"{which}: too many clients vanished, and it was skipped"))
     if still := result.get("stood"):
         pairs.append(("stood still", _STOOD.format(**still)))
     if rows := _flattened(finished):
