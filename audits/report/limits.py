@@ -13,6 +13,7 @@ from protocols.disclosures._base.words import words_of as disclosed
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR, KEY_THEFT
 from protocols.disclosures.sum.words import masked as sums_masked
+from protocols.plan.learns import runs_as
 from protocols.plan.plan import Plan
 from protocols.plan.steps import Step
 from protocols.policy.policy import PrivacyPolicy
@@ -86,6 +87,8 @@ def limits(
     if KEY_THEFT in plan.warnings:
         found.append(named(f"For the same reason, {KEY_THEFT}.", of_warning(KEY_THEFT)))
     repeated = tuple(text for d in Disclosure for text in disclosed(d).limits)
+    named_less = runs_as(plan.algorithm)
+    found += [f"{w}." for w in plan.warnings if w.startswith(named_less)]
     told = [warning for warning in plan.warnings if warning.startswith(repeated)]
     found += [named(f"{w[0].upper()}{w[1:]}.", of_warning(w)) for w in told]
     if simulated:

@@ -17,7 +17,7 @@ from protocols.forms import Algorithm, Form
 from protocols.keys.groups import fewest_apart, fewest_survivors
 from protocols.plan.builder import PlanBuilder
 from protocols.plan.drawn import DrawnPlan
-from protocols.plan.learns import budget, warnings
+from protocols.plan.learns import budget, runs_as, warnings
 from protocols.plan.models import Models
 from protocols.plan.plan import DataPlan, Plan, plugin_of
 from protocols.plan.planner import plan_exchange, plan_services
@@ -138,7 +138,7 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
     check_covered(builder.items, policy)
     training, remarks = _training(form, policy, rounds), (*remarks, *_outside(plugins or {}))
     if less := algorithm.reduced(rounds):
-        remarks = (f"{algorithm.name} runs as {less}", *remarks)
+        remarks = (f"{runs_as(algorithm.name)}{less}", *remarks)
     planned = Planned(
         builder.items,
         policy,
