@@ -34,8 +34,8 @@ from __future__ import annotations
 
 import difflib
 import pkgutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -54,9 +54,9 @@ __all__ = [
     "alone",
     "head",
     "layout",
+    "maker",
     "model",
     "model_names",
-    "of_ours",
     "offering",
     "on_egos",
 ]
@@ -81,9 +81,20 @@ class ModelFile(Protocol):
 _OFFERED: ContextVar[Mapping[str, ModelFile]] = ContextVar("models from outside the folder")
 
 
+Making = Callable[[int], AbstractContextManager[None]]
+_MAKERS: dict[str, Making] = {}
+
+
 @contextmanager
-def offering(models: Mapping[str, ModelFile]) -> Iterator[None]:
-    """Let models from outside the folder be found by name; none of ours gives way to them."""
+def offering(models: Mapping[str, ModelFile], making: Making | None = None) -> Iterator[None]:
+    """Let models from outside the folder be found by name; none of ours gives way to them.
+
+    Args:
+        models: files by name.
+        making: surroundings in which their modules are built, by a seed; None: they are as ours.
+    """
+    if making is not None:
+        _MAKERS.update((str(getattr(file, "__name__", "")), making) for file in models.values())
     before = _OFFERED.set(models)
     try:
         yield
@@ -101,9 +112,9 @@ def alone(name: str) -> bool:
     return name in model_names("rating") and bool(getattr(_file(name), "ALONE", False))
 
 
-def of_ours(file: Any) -> bool:
-    """Tell whether a model's file lies in this folder; else it makes its own start."""
-    return str(getattr(file, "__name__", "")).startswith(f"{__name__}.")
+def maker(file: Any) -> Making | None:
+    """Return what a file's modules are built in, by a seed; None for ours, which make nothing."""
+    return _MAKERS.get(str(getattr(file, "__name__", "")))
 
 
 def __getattr__(name: str) -> Any:

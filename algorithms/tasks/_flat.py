@@ -42,17 +42,10 @@ class FlatTask(Sized):
     def _build(self) -> torch.nn.Module:
         """Return a new, uninitialised module: one per call, as clients may train in parallel."""
 
-    @property
-    def _ours(self) -> bool:
-        file = getattr(self, "_file", None)
-        return file is None or nn.of_ours(file)
-
-    def _module(self) -> torch.nn.Module:
+    def module(self) -> torch.nn.Module:
         """Return a new module; one from outside our folder with the same buffers in every call."""
-        if self._ours:
+        if (making := nn.maker(getattr(self, "_file", None))) is None:
             return self._build()
-        from algorithms.nn._shared.own_start import making
-
         with making(0):
             return self._build()
 
@@ -63,11 +56,13 @@ class FlatTask(Sized):
         own_start`); what it leaves open, and all that ours have, is drawn here.
         """
         drawn = super().initial(rng)
-        if self._ours:
+        if (making := nn.maker(getattr(self, "_file", None))) is None:
             return drawn
         from algorithms.nn._shared.own_start import started
 
-        return started(self._build, drawn, int(rng.integers(2**63)))
+        with making(int(rng.integers(2**63))):
+            made = self._build()
+        return started(made, drawn)
 
     def moved_buffers(self, site: Site) -> list[str]:
         """Return names of buffers that a forward pass in training changes: nobody adds them up."""
@@ -337,7 +332,7 @@ class FlatTask(Sized):
         if site is not None:  # None: the module is for use elsewhere
             self._check(site.data)
             self._ready(site)
-        module = self._module()
+        module = self.module()
         # A copy in torch's aligned memory: equal weights give equal bits wherever numpy had them.
         vector_to_parameters(torch.tensor(weights), module.parameters())
         return module

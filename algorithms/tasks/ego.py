@@ -255,7 +255,7 @@ class EgoTask(NodeTask):
         import torch
         from torch.nn.utils import vector_to_parameters
 
-        net = cast("EgoNet", self._module())
+        net = cast("EgoNet", self.module())
         parameters = [*net.personal.parameters(), *net.head.parameters()]
         if phi.shape != (self.size - self._theta,):
             raise ValueError(

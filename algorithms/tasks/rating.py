@@ -109,7 +109,8 @@ class RatingTask(UserSteps):
 
     def initial(self, rng: np.random.Generator) -> Weights:
         """The model's own starting values, float32 (d,)."""
-        return self._module().initial(rng, super().initial)
+        module = cast("RatingModel", self.module())
+        return module.initial(rng, super().initial)
 
     def score(self, predictions: Predictions, site: Site) -> ErrorScore:
         """Errors over the validation and the test ratings.
@@ -276,9 +277,6 @@ class RatingTask(UserSteps):
         from algorithms.tasks._optimisers import unguided
 
         return unguided(self._stepper, start, steps, pull)
-
-    def _module(self) -> RatingModel:
-        return cast("RatingModel", super()._module())
 
     def _build(self) -> RatingModel:
         return self._file.build(self.spec.users, self.spec.items, **self._model)

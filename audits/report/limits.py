@@ -35,16 +35,7 @@ def limits(
     side: str = "",
     scores: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[str, ...]:
-    """Return what this report does not show, and what the protection does not cover.
-
-    Args:
-        plan: of the run.
-        policy: of the run.
-        simulated: whether one process played all parties.
-        attacked: whether attacks were tried.
-        side: whose side of a run alone it is.
-        scores: lines of ``metrics.jsonl``.
-    """
+    """Return what this report does not show, and what the protection does not cover."""
     masked = sums_masked(plan.items)
     found = [
         _ATTACKED if attacked else f"{NO_FILE} Absence of a finding is not evidence of absence.",
@@ -56,6 +47,8 @@ def limits(
         *_of_totals(plan),
         *_of_changes(plan, policy),
         *of_mixtures(plan),
+        *_of_scores(scores),
+        *(f"{w}." for w in plan.warnings if w.startswith(runs_as(plan.algorithm))),
         named("Who took part when, and all sizes, are visible to the network.", "L1.10"),
         _trust(plan, policy, masked=masked),
         "Of result.json, the aggregator's ledger covers the metrics and the model's digest. Its "
@@ -63,7 +56,6 @@ def limits(
         "A report made after all keys were stolen can be made to look like this one; only heads "
         "held by others tell.",
     ]
-    found += _of_scores(scores)
     if side:
         found.insert(
             0,
@@ -87,17 +79,13 @@ def limits(
     if KEY_THEFT in plan.warnings:
         found.append(named(f"For the same reason, {KEY_THEFT}.", of_warning(KEY_THEFT)))
     repeated = tuple(text for d in Disclosure for text in disclosed(d).limits)
-    named_less = runs_as(plan.algorithm)
-    found += [f"{w}." for w in plan.warnings if w.startswith(named_less)]
     told = [warning for warning in plan.warnings if warning.startswith(repeated)]
     found += [named(f"{w[0].upper()}{w[1:]}.", of_warning(w)) for w in told]
     if simulated:
         found.append(
             named("All roles ran in one process: nothing about separate roles is shown.", "L7")
         )
-    for warning in plan.warnings:
-        if "(O12)" in warning:
-            found.append(named(f"{warning[:400]}.", TOTALS))
+    found += [named(f"{w[:400]}.", TOTALS) for w in plan.warnings if "(O12)" in w]
     return tuple(found)
 
 

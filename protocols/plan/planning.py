@@ -94,6 +94,12 @@ def _built(
     return builder
 
 
+def _reduced(algorithm: Algorithm[Any], rounds: int) -> tuple[str, ...]:
+    """Return a warning where options leave out what an algorithm is called after."""
+    less = algorithm.reduced(rounds)
+    return (f"{runs_as(algorithm.name)}{less}",) if less else ()
+
+
 def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
     algorithm: Algorithm[Any],
     policy: PrivacyPolicy,
@@ -136,9 +142,8 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
     builder = _built(algorithm, form, policy, data, clients, rounds, scheme)
     splits, drawn = builder.splits, builder.drawn
     check_covered(builder.items, policy)
-    training, remarks = _training(form, policy, rounds), (*remarks, *_outside(plugins or {}))
-    if less := algorithm.reduced(rounds):
-        remarks = (f"{runs_as(algorithm.name)}{less}", *remarks)
+    training = _training(form, policy, rounds)
+    remarks = (*_reduced(algorithm, rounds), *remarks, *_outside(plugins or {}))
     planned = Planned(
         builder.items,
         policy,
@@ -151,8 +156,7 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
         apart=fewest_apart(len(clients), policy, drawn),
         rows={k.__name__: form.holders for k in form.messages() if any(f.held for f in k.fields)},
     )
-    told = warnings(planned, data, private=training is not None)
-    told += canary_words(policy.canaries, data.task)
+    said = warnings(planned, data, private=training is not None)
     return Plan(
         algorithm=algorithm.name,
         form=form.name,
@@ -164,7 +168,7 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
         smallest_cohort=drawn.least if drawn else policy.smallest_cohort,
         scheme=scheme.name if scheme else "none",
         budget=budget(builder.items, policy, training),
-        warnings=(*told, *remarks),
+        warnings=(*said, *canary_words(policy.canaries, data.task), *remarks),
         dims=builder.dims,
         items=tuple(builder.items),
         code={**code(), **(plugins or {})},

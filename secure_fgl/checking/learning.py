@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from algorithms.nn._shared.own_start import making
 from secure_fgl.checking.small import CLIENTS
 from secure_fgl.data import Graph
+from secure_fgl.plugins.making import making
 
 __all__ = ["COMMONEST", "toy", "unlike_made"]
 

@@ -117,7 +117,7 @@ def check_module(task: Task) -> None:
     Raises:
         UsageError: one does: each client would hold another value, and nobody adds them up.
     """
-    module = task._module()  # type: ignore[attr-defined]
+    module = task.module()  # type: ignore[attr-defined]
     if not any(True for _ in module.buffers()):
         return
     site = Site(site_data(_toy(task.spec), task.spec), seed=0)

@@ -91,7 +91,7 @@ def test_a_buffer_that_stays_is_the_same_at_every_client(
     norm: str, used: str, tmp_path: Path
 ) -> None:
     task: Any = federation(write(tmp_path, "my_sum", normed(norm, used))).build()[0]
-    one, other = (dict(task._module().named_buffers()) for _ in range(2))
+    one, other = (dict(task.module().named_buffers()) for _ in range(2))
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
@@ -105,7 +105,7 @@ def test_the_check_asks_whether_a_model_learns(tmp_path: Path) -> None:
 
     learns, start = outcome()
     assert (learns.status, start.status) == ("OK", "OK"), (learns, start)
-    with patch("algorithms.nn._shared.own_start.started", lambda build, drawn, seed: drawn):
+    with patch("algorithms.nn._shared.own_start.started", lambda module, drawn: drawn):
         learns, start = outcome()
     assert learns.status == start.status == "FAIL"
     assert "commonest class" in learns.detail and "norm.weight" in start.detail

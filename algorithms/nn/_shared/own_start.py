@@ -8,34 +8,18 @@ the module made is told from what it did not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import numpy as np
 import torch
 
 from algorithms.tasks import Weights
 
-__all__ = ["making", "moved_buffers", "started"]
+__all__ = ["moved_buffers", "started"]
 
 
-@contextmanager
-def making(seed: int) -> Iterator[None]:
-    """Let modules draw from a stream of their own, and what they leave open be NaN."""
-    before = torch.get_deterministic_debug_mode()
-    with torch.random.fork_rng(devices=()):
-        torch.manual_seed(seed)
-        torch.set_deterministic_debug_mode("error")
-        try:
-            yield
-        finally:
-            torch.set_deterministic_debug_mode(before)
-
-
-def started(build: Callable[[], torch.nn.Module], drawn: Weights, seed: int) -> Weights:
-    """Return a module's parameters as it makes them, flat; what it leaves open is `drawn`."""
-    with making(seed):
-        module = build()
+def started(module: torch.nn.Module, drawn: Weights) -> Weights:
+    """Return a module's parameters as it made them, flat; what it left open is `drawn`."""
     made = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
     found: Weights = made.to(torch.float32).numpy()
     return np.where(np.isnan(found), drawn, found)
