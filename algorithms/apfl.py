@@ -24,6 +24,7 @@ from algorithms._shared.steps import (
     mixture,
     recalled,
     slope,
+    unmixed,
 )
 from algorithms.fed_avg import Start, moved
 from algorithms.tasks import Mixed, Task, Weights
@@ -127,6 +128,7 @@ def apfl(
         forms=alike(Start, change, moved),
         dims={"d": task.size},
         gradients=2 * count,
+        reduced=lambda rounds: "" if adaptive else unmixed(alpha),
     )
 
 

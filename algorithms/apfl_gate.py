@@ -26,6 +26,7 @@ from algorithms._shared.steps import (
     local_steps,
     mixture,
     recalled,
+    unmixed,
 )
 from algorithms.fed_gate import Start, gated, stable, tracker
 from algorithms.tasks import Batch, Task, Weights
@@ -151,6 +152,7 @@ def apfl_gate(  # noqa: PLR0913 - the poster's settings, all by name
         forms=gated(change, gamma),
         dims={"d": task.size},
         gradients=count if joint else 2 * count,
+        reduced=lambda rounds: "" if adaptive else unmixed(alpha),
     )
 
 

@@ -39,7 +39,7 @@ class Update(SumMessage):
     delta: Vector = real(
         "d", unit="weight x record", meaning="n_k times the change of the model", scale="records"
     )
-    count: int = count(unit="record", meaning="training records n_k")
+    count: int = count(unit="record", meaning="training records n_k", training=True)
 
 
 def moved(state: Start, mean: Array) -> Start:

@@ -279,7 +279,8 @@ def fed_gcn(
         )
     plain = fed_avg(task, epochs=epochs)
     if not hops:
-        return replace(plain, name="fed_gcn", citation=_CITATION)
+        less = "FedAvg: with hops 0 no row of neighbours leaves; set the options hops and nodes"
+        return replace(plain, name="fed_gcn", citation=_CITATION, reduced=lambda rounds: less)
     if getattr(task, "architecture", None) != ("gcn", 2):
         raise ValueError(
             "fed_gcn with hops is of the model gcn with 2 layers, whose inputs and neighbours are "

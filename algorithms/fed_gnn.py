@@ -212,7 +212,8 @@ def fed_gnn(
         )
     plain = fed_avg(task, epochs=epochs)
     if not nodes:
-        return replace(plain, name="fed_gnn", citation=_CITATION)
+        less = "FedAvg: with nodes 0 no embedding leaves; set the option nodes"
+        return replace(plain, name="fed_gnn", citation=_CITATION, reduced=lambda rounds: less)
     if not isinstance(task, NodeTask) or task.architecture not in _TWO_LAYERS:
         raise ValueError(
             "fed_gnn with nodes hands embeddings from the first of two GCN layers to the second; "
@@ -227,7 +228,12 @@ def fed_gnn(
         model=client.model,
         forms=client.forms(),
         dims={**plain.dims, "block": block, "width": width + 1, "nodes": nodes},
+        reduced=lambda rounds: _too_short(warm) if rounds <= warm else "",
     )
+
+
+def _too_short(warm: int) -> str:
+    return f"FedAvg: embeddings leave after warm = {warm} rounds, which is when the run is over"
 
 
 ALGORITHM = fed_gnn

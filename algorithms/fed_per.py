@@ -46,7 +46,7 @@ class Update(SumMessage):
     delta: Vector = real(
         "d", unit="weight x record", meaning="n_k times the change of the base", scale="records"
     )
-    count: int = count(unit="record", meaning="training records n_k")
+    count: int = count(unit="record", meaning="training records n_k", training=True)
 
 
 def fed_per(task: Task, *, epochs: int = 1, mu: float = 0.0) -> Algorithm[Start]:

@@ -128,6 +128,15 @@ def fed_per_gnn(  # noqa: PLR0913 - settings, all by name
         model=user.model,
         forms=ways,
         dims=server.dims,
+        reduced=lambda rounds: _unexpanded(expand_after) if not 0 < expand_after < rounds else "",
+    )
+
+
+def _unexpanded(after: int) -> str:
+    when = f"it comes after {after} rounds, when the run is over" if after else "expand_after is 0"
+    return (
+        "its model on each user's own ratings: no graph is expanded by neighbours "
+        f"({when}; set the option expand_after below the rounds)"
     )
 
 

@@ -55,6 +55,7 @@ def fed_prox(task: Task, *, epochs: int = 1, mu: float = 0.01) -> Algorithm[Star
             replace(by_records, exchanges=(exchange_of(Start, train),)),
             *alike(Start, change, moved, name="train_alike"),
         ),
+        reduced=lambda rounds: "" if mu else "FedAvg: with mu 0 nothing pulls; set the option mu",
     )
 
 

@@ -71,8 +71,8 @@ def in_one_process(config: Any, least: int = 1) -> dict[str, Any]:
             if not sizes or sizes[-1][1] != now:
                 sizes.append([number, now])
             pooled = _scored(task, algorithm, sites)
-            if task.scoring.merit(pooled) > best:
-                best = task.scoring.merit(pooled)
+            if (merit := task.scoring.merit(pooled) or -np.inf) > best:
+                best = merit
                 metrics = {**task.scoring.read(pooled), "best_round": number}
     return {"metrics": metrics, "compared": compared, "sizes": sizes}
 

@@ -246,7 +246,7 @@ def _trained(federation: Any, key: str) -> list[tuple[dict[str, Any], float]]:
             fitted = [task.fit(weights, site, epochs=config.algorithm.epochs) for site in sites]
             weights = np.average(fitted, axis=0, weights=counts).astype(np.float32)
         found = total([task.score(task.predict(weights, site), site) for site in sites])
-        scores.append((task.scoring.read(found), task.scoring.merit(found)))
+        scores.append((task.scoring.read(found), task.scoring.merit(found) or -np.inf))
     return scores
 
 

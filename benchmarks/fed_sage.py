@@ -144,8 +144,8 @@ def in_one_process(config: Any) -> dict[str, Any]:
             for model, site in zip(models, sites, strict=True)
         ]
         pooled = total(scores)
-        if scoring.merit(pooled) > best:
-            best = scoring.merit(pooled)
+        if (merit := scoring.merit(pooled) or -np.inf) > best:
+            best = merit
             metrics = {**scoring.read(pooled), "best_round": number}
             for model, site in zip(models, sites, strict=True):
                 site.memory["kept"] = (number, model.kept())

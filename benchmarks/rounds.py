@@ -95,8 +95,8 @@ def learning(document: dict[str, Any]) -> None:
         for _ in range(prepared.plan.rounds):
             scores = [task.score(task.predict(weights, site), site) for site in sites]
             pooled = total(scores)
-            if task.scoring.merit(pooled) > merit:
-                merit, found = task.scoring.merit(pooled), task.scoring.read(pooled)
+            if (value := task.scoring.merit(pooled) or -np.inf) > merit:
+                merit, found = value, task.scoring.read(pooled)
             fitted = [task.fit(weights, site, epochs=1) for site in sites]
             weights = sum(
                 (share * one for share, one in zip(counts / counts.sum(), fitted, strict=True)),

@@ -123,7 +123,12 @@ class Refused(RemoteProtocolError):
     Args:
         sender: the party that refused.
         code: one of :data:`protocols.wire.control.REFUSALS`.
+
+    Attributes:
+        generated: whether all data of the run were generated; then its cause's text may be shown.
     """
+
+    generated = False
 
     def __init__(self, sender: str, code: str) -> None:
         self.sender, self.code = sender, code

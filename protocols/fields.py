@@ -34,6 +34,7 @@ class Field:
         told: of a NOISED message, how one client's own noise tells it; empty: as a vector, with all
             others; ``category``: one place, drawn by weights; ``bounded``: a number in [0, 1].
         moves: by how much one record changes all its entries together at most; 0: unknown.
+        training: whether its total is the number of records that clients train on.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Field:
     held: bool = False
     told: Told = ""
     moves: int = 0
+    training: bool = False
 
     def sizes(self, dims: Mapping[str, int]) -> tuple[int, ...]:
         """Return the concrete shape under `dims`; raises KeyError for an unknown dimension."""
@@ -87,9 +89,20 @@ def bounded(*, unit: str, meaning: str) -> Any:
     return _field(shape=(), unit=unit, meaning=meaning, wire="f8", told="bounded")
 
 
-def count(*shape: str | int, unit: str, meaning: str, key: bool = False, moves: int = 0) -> Any:
-    """Declare an exact, non-negative integer field below 2^32; never rounded stochastically."""
-    return _field(shape=shape, unit=unit, meaning=meaning, wire="u8", key=key, moves=moves)
+def count(
+    *shape: str | int,
+    unit: str,
+    meaning: str,
+    key: bool = False,
+    moves: int = 0,
+    training: bool = False,
+) -> Any:
+    """Declare an exact, non-negative integer field below 2^32; never rounded stochastically.
+
+    With `training` a total of 0 over all clients ends the run: nobody has a record to train on.
+    """
+    facts = {"key": key, "moves": moves, "training": training}
+    return _field(shape=shape, unit=unit, meaning=meaning, wire="u8", **facts)
 
 
 def blob(*shape: str | int, unit: str, meaning: str) -> Any:

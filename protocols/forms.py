@@ -232,6 +232,8 @@ class Algorithm(Generic[S]):
         forms: the ways it can run, most preferred first.
         dims: sizes of the named dimensions of its messages.
         gradients: how many gradients a client takes in a round; 0 leaves it to the task's `fit`.
+        reduced: what it is in a run of so many rounds where its options leave out what it is
+            called after, in words; empty: itself. It stands in the plan as a warning.
     """
 
     name: str
@@ -241,3 +243,4 @@ class Algorithm(Generic[S]):
     forms: tuple[Form[S], ...]
     dims: Mapping[str, int] = field(default_factory=dict)
     gradients: int = 0
+    reduced: Callable[[int], str] = lambda rounds: ""

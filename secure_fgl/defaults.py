@@ -39,7 +39,11 @@ class Training(NamedTuple):
 
 
 PLAIN = Training("adamw", False, 0.01, 0.5)
-"""For every model without a row, and for algorithms that take plain gradient steps themselves."""
+"""For every model without a row."""
+
+STEPS = PLAIN._replace(lr=0.3)
+"""For nodes under algorithms that take plain gradient steps, one a round where nobody says: a step
+of 0.01 is for AdamW, and moves almost nothing (docs/results/defaults.md)."""
 
 _KEPT = PLAIN._replace(keep_moments=True)
 
@@ -74,7 +78,7 @@ def settled(model: ModelConfig, kind: Kind, name: str, *, gradients: bool = Fals
         name: of the model.
         gradients: whether the algorithm takes plain gradient steps, and no optimiser's.
     """
-    row = PLAIN if gradients else defaults(kind, name)
+    row = (STEPS if kind == "node" else PLAIN) if gradients else defaults(kind, name)
     if model.optimiser not in (None, row.optimiser):
         row = PLAIN
     if model.keep_moments not in (None, row.keep_moments):

@@ -38,7 +38,14 @@ from secure_fgl.data import (
 from secure_fgl.data.datasets import bound_near
 from secure_fgl.data.features import check_scaling
 from secure_fgl.data.joined import ignored_edge_data, joined
-from secure_fgl.data.kinds import EDGES, build_task, data_plan, model_name, public_spec
+from secure_fgl.data.kinds import (
+    EDGES,
+    build_task,
+    check_module,
+    data_plan,
+    model_name,
+    public_spec,
+)
 from secure_fgl.defaults import check_optimiser, check_training, settled
 from secure_fgl.errors import PlanDrift, UsageError, usage
 from secure_fgl.plugins.finding import Given
@@ -214,6 +221,8 @@ class Federation:
         name = model_name(spec.task, model, preferred)
         whole = settled(model, spec.task, name)
         task = build_task(spec, whole, preferred=preferred)
+        if name in self.plugins.names:
+            check_module(task)
         if self._given.data.name != OWN or self._whole is not None:
             try:
                 check_partition(shared.name, task.spec.task, shared.options)

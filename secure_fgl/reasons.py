@@ -6,7 +6,15 @@ and place are told, since its text may hold data.
 
 from __future__ import annotations
 
-__all__ = ["AGAIN", "diverged", "explain"]
+import linecache
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from protocols.errors import Refused
+
+__all__ = ["AGAIN", "diverged", "explain", "in_plugin"]
 
 AGAIN = "run again with --verbose for the traceback"
 """What to do about an error that is not ours."""
@@ -28,6 +36,8 @@ def explain(error: BaseException, *, again: str = AGAIN) -> list[str]:
         if isinstance(error, Refused) and isinstance(error.__cause__, SecureFglError):
             told = str(error.__cause__).splitlines()
             lines += [f"The reason that {error.sender} recorded: {told[0]}", *told[1:]]
+        elif isinstance(error, Refused) and error.__cause__ is not None:
+            lines = _fault(error, error.__cause__)
         return [f"Error: {lines[0]}", *lines[1:]]
     if isinstance(error, CryptoError):
         what, why, todo = error.diagnostics()
@@ -41,6 +51,44 @@ def explain(error: BaseException, *, again: str = AGAIN) -> list[str]:
         return [f"Error: {error}."]  # raised by our own line, in words that hold no value
     place = _place(error)
     return [f"Internal error: {type(error).__name__}{place}" + (f"; {again}." if again else ".")]
+
+
+def _fault(refused: Refused, cause: BaseException) -> list[str]:
+    """Return the lines of a client's error that is not ours; its text only of generated data."""
+    if diverged(cause):
+        return [f"{refused.sender} could not answer: {cause}."]
+    text = f": {cause}"[:300] if refused.generated else ""
+    where = in_plugin(cause)
+    happened = f"{refused.sender} could not answer: {type(cause).__name__}{_place(cause)}{text}."
+    if where:
+        return [
+            happened,
+            "Why: the code of a plug-in raised it:",
+            *(f"  {line}" for line in where),
+            "What to do: mend the plug-in; secure-fgl check FILE runs it on generated data",
+        ]
+    if isinstance(cause, ValueError | ArithmeticError):  # what our own checks raise
+        why = (
+            "the site's data or the settings do not fit what is learnt, or the program has a fault"
+        )
+    else:
+        why = "a fault in the program, not in your data"
+    fix = f"{AGAIN}, which may hold data; tell us its last lines, and the algorithm and model"
+    return [happened, f"Why: {why}", f"What to do: {fix}"]
+
+
+def in_plugin(error: BaseException) -> list[str]:
+    """Return the lines of plug-ins' own files that an error passed, the deepest last."""
+    from secure_fgl._floors import PLUGINS
+    from secure_fgl.run.workers.failures import raised_in
+
+    found = []
+    for module, line in raised_in(error):
+        if module.partition(".")[0] == PLUGINS:
+            file = getattr(sys.modules.get(module), "__file__", "") or ""
+            code = linecache.getline(file, line).strip()
+            found.append(f"{Path(file).name}, line {line}: {code}")
+    return found
 
 
 def diverged(error: BaseException) -> bool:

@@ -23,6 +23,7 @@ __all__ = [
     "mixture",
     "recalled",
     "slope",
+    "unmixed",
 ]
 
 
@@ -102,6 +103,15 @@ def check_mixing(alpha: float, lr_personal: float | None) -> None:
             f"lr_personal = {lr_personal} is no step size; choose it above 0, or leave it out to "
             "step as model.lr says"
         )
+
+
+def unmixed(alpha: float) -> str:
+    """Return what a mixture is whose share is fixed at an end of [0, 1]; empty for a mixture."""
+    ends = {
+        0.0: "the shared model alone: alpha is 0, so no personal model is trained",
+        1.0: "each client's own model alone: alpha is 1, so the shared one predicts nothing",
+    }
+    return ends.get(alpha, "")
 
 
 def recalled(site: Site, shared: Weights, alpha: float) -> tuple[Weights, float]:

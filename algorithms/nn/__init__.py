@@ -5,7 +5,9 @@ A model's file is called like the model and offers
 * `NAME`, equal to the file's name, and `TASK`, the kind of task it is for;
 * for nodes and graphs, `PROPAGATION` (see `algorithms.nn._shared.sparse.propagation`);
 * for nodes, `build(features, classes, hidden, layers, dropout) -> GraphModel`, whose parameters
-  are uninitialised: the task writes every one of them from a flat vector before use. Graph models
+  are uninitialised here: the task draws them, and writes every one of them from a flat vector
+  before use. A file from outside the folder may make them itself, as its modules do, and buffers
+  that stay as they are (`algorithms.nn._shared.own_start`). Graph models
   (`algorithms.nn._shared.graphs`) take batches of graphs instead; rating models
   (`algorithms.nn._shared.ratings`) are built from the numbers of users and items;
 * for ratings, `ALONE = True` if every site must be a single user (`algorithms.nn._shared.stars`);
@@ -32,8 +34,8 @@ from __future__ import annotations
 
 import difflib
 import pkgutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -52,6 +54,7 @@ __all__ = [
     "alone",
     "head",
     "layout",
+    "maker",
     "model",
     "model_names",
     "offering",
@@ -78,9 +81,20 @@ class ModelFile(Protocol):
 _OFFERED: ContextVar[Mapping[str, ModelFile]] = ContextVar("models from outside the folder")
 
 
+Making = Callable[[int], AbstractContextManager[None]]
+_MAKERS: dict[str, Making] = {}
+
+
 @contextmanager
-def offering(models: Mapping[str, ModelFile]) -> Iterator[None]:
-    """Let models from outside the folder be found by name; none of ours gives way to them."""
+def offering(models: Mapping[str, ModelFile], making: Making | None = None) -> Iterator[None]:
+    """Let models from outside the folder be found by name; none of ours gives way to them.
+
+    Args:
+        models: files by name.
+        making: surroundings in which their modules are built, by a seed; None: they are as ours.
+    """
+    if making is not None:
+        _MAKERS.update((str(getattr(file, "__name__", "")), making) for file in models.values())
     before = _OFFERED.set(models)
     try:
         yield
@@ -96,6 +110,11 @@ def on_egos(name: str) -> bool:
 def alone(name: str) -> bool:
     """Tell whether a rating model is for sites of one user; False for an unknown name."""
     return name in model_names("rating") and bool(getattr(_file(name), "ALONE", False))
+
+
+def maker(file: Any) -> Making | None:
+    """Return what a file's modules are built in, by a seed; None for ours, which make nothing."""
+    return _MAKERS.get(str(getattr(file, "__name__", "")))
 
 
 def __getattr__(name: str) -> Any:

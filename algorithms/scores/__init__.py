@@ -31,10 +31,16 @@ class Scoring(Protocol):
         """Names of the metrics that `read` returns; the first is the headline."""
 
     def read(self, total: Any) -> dict[str, float | None]:
-        """Metrics of a cohort total; None where one is not defined (ROC-AUC of one class)."""
+        """Metrics of a cohort total; None where there are no records, or too few kinds of them.
 
-    def merit(self, total: Any) -> float:
-        """How good the validation records were predicted; larger is better, by which best is."""
+        ROC-AUC needs a positive and a negative one.
+        """
+
+    def merit(self, total: Any) -> float | None:
+        """How good the validation records were predicted; larger is better, by which best is.
+
+        None where nothing tells: there are no such records. 0 of 0 is no merit.
+        """
 
     def shares(self, total: Any) -> tuple[float, float]:
         """How good validation and test records were predicted, in [0, 1]; larger is better."""

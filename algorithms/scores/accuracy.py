@@ -73,20 +73,21 @@ class Accuracy:
         )
 
     def read(self, total: Any) -> dict[str, float | None]:
-        """Accuracies in [0, 1]; 0 where there are no records."""
+        """Accuracies in [0, 1]; None where there are no records."""
         return {
-            "test_accuracy": total.test_correct / max(total.test_count, 1),
-            "val_accuracy": self.merit(total),
-            "test_accuracy_client_mean": total.test_share / _UNIT / max(total.test_clients, 1),
+            "test_accuracy": _ratio(total.test_correct, total.test_count),
+            "val_accuracy": _ratio(total.val_correct, total.val_count),
+            "test_accuracy_client_mean": _ratio(total.test_share / _UNIT, total.test_clients),
         }
 
-    def merit(self, total: Any) -> float:
-        """Pooled validation accuracy."""
-        return float(total.val_correct / max(total.val_count, 1))
+    def merit(self, total: Any) -> float | None:
+        """Pooled validation accuracy; None without validation records."""
+        return _ratio(total.val_correct, total.val_count)
 
     def shares(self, total: Any) -> tuple[float, float]:
-        """Accuracies on validation and test records."""
-        return self.merit(total), float(total.test_correct / max(total.test_count, 1))
+        """Accuracies on validation and test records; 0 where there are none."""
+        val, test = self.merit(total), _ratio(total.test_correct, total.test_count)
+        return val or 0.0, test or 0.0
 
     def plausible(self, total: Any, clients: int) -> bool:
         """No more correct than counted, no more clients than there are."""
@@ -96,6 +97,11 @@ class Accuracy:
             and total.test_clients <= clients
             and total.test_share <= _UNIT * total.test_clients
         )
+
+
+def _ratio(right: float, seen: int) -> float | None:
+    """Return a share of records; None where none was seen, or noise leaves none of them."""
+    return float(right / seen) if seen > 0 else None
 
 
 SCORING = Accuracy()

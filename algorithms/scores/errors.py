@@ -120,10 +120,10 @@ class Errors:
             "test_mae_client_mean": self._mean(total.test_share, total.test_clients),
         }
 
-    def merit(self, total: Any) -> float:
-        """Minus the pooled validation RMSE; minus infinity without validation ratings."""
+    def merit(self, total: Any) -> float | None:
+        """Minus the pooled validation RMSE; None without validation ratings."""
         error = self._root(total.val_square, total.val_count)
-        return -math.inf if error is None else -error
+        return None if error is None else -error
 
     def shares(self, total: Any) -> tuple[float, float]:
         """One less the RMSE, in units of the scale; 0 where there are no ratings."""

@@ -34,9 +34,10 @@ def keep_best(task: Task, model: ClientModel, site: Site) -> None:
     so a site without such records keeps the last. One that cannot be scored is no better than any.
     """
     try:
-        merit = task.scoring.merit(task.score(predictions(task, model, site), site))
+        found = task.scoring.merit(task.score(predictions(task, model, site), site))
     except (ArithmeticError, ValueError):  # what was said of it is not refused over this
-        merit = -math.inf
+        found = None
+    merit = -math.inf if found is None else found
     if merit >= site.memory.get("merit", merit):
         site.memory.update(kept=(0, model.kept()), merit=merit)
 

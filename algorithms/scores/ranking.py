@@ -162,15 +162,15 @@ class Ranking:
         shared = (positive * negative).sum(axis=1)
         return _mean(shared[pairs > 0] / (2.0 * pairs[pairs > 0]))
 
-    def merit(self, total: Any) -> float:
-        """Validation ROC-AUC; that of a coin, 0.5, where it is undefined."""
-        area = _mean(_areas(total.val_positive, total.val_negative))
-        return 0.5 if area is None else area
+    def merit(self, total: Any) -> float | None:
+        """Validation ROC-AUC; None where it is undefined."""
+        return _mean(_areas(total.val_positive, total.val_negative))
 
     def shares(self, total: Any) -> tuple[float, float]:
         """ROC-AUCs on validation and test records; that of a coin where one is undefined."""
-        area = _mean(_areas(total.test_positive, total.test_negative))
-        return self.merit(total), 0.5 if area is None else area
+        areas = self.merit(total), _mean(_areas(total.test_positive, total.test_negative))
+        val, test = (0.5 if area is None else area for area in areas)
+        return val, test
 
     def plausible(self, total: Any, clients: int) -> bool:
         """Tell whether honest clients can have this total.

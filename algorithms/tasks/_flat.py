@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from algorithms import nn
 from algorithms.tasks import Batch, Mixed, Predictions, Weights
 from algorithms.tasks._sized import Sized
 from algorithms.tasks.private import UnsupportedTraining
@@ -40,6 +41,38 @@ class FlatTask(Sized):
     @abstractmethod
     def _build(self) -> torch.nn.Module:
         """Return a new, uninitialised module: one per call, as clients may train in parallel."""
+
+    def module(self) -> torch.nn.Module:
+        """Return a new module; one from outside our folder with the same buffers in every call."""
+        if (making := nn.maker(getattr(self, "_file", None))) is None:
+            return self._build()
+        with making(0):
+            return self._build()
+
+    def initial(self, rng: np.random.Generator) -> Weights:
+        """Starting weights, float32 (d,), from `rng` alone.
+
+        A module from outside our folder starts from what it makes (`algorithms.nn._shared.
+        own_start`); what it leaves open, and all that ours have, is drawn here.
+        """
+        drawn = super().initial(rng)
+        if (making := nn.maker(getattr(self, "_file", None))) is None:
+            return drawn
+        from algorithms.nn._shared.own_start import started
+
+        with making(int(rng.integers(2**63))):
+            made = self._build()
+        return started(made, drawn)
+
+    def moved_buffers(self, site: Site) -> list[str]:
+        """Return names of buffers that a forward pass in training changes: nobody adds them up."""
+        import torch
+
+        from algorithms.nn._shared.own_start import moved_buffers
+
+        module = self._load(self.initial(np.random.default_rng(0)), site)
+        records, draws = self._records(site.data), torch.Generator().manual_seed(0)
+        return moved_buffers(module, lambda: self._outputs(module, site.data, records, draws, True))
 
     @abstractmethod
     def _check(self, data: Any) -> None:
@@ -299,7 +332,7 @@ class FlatTask(Sized):
         if site is not None:  # None: the module is for use elsewhere
             self._check(site.data)
             self._ready(site)
-        module = self._build()
+        module = self.module()
         # A copy in torch's aligned memory: equal weights give equal bits wherever numpy had them.
         vector_to_parameters(torch.tensor(weights), module.parameters())
         return module

@@ -92,9 +92,14 @@ class Sized(ABC):
             )
 
     def initial(self, rng: np.random.Generator) -> Weights:
+        """Starting weights, float32 (d,), drawn from `rng` alone."""
+        return self._unmade(rng)
+
+    def _unmade(self, rng: np.random.Generator) -> Weights:
         """Glorot-uniform matrices (Glorot and Bengio, AISTATS 2010, eq. 16) and zero biases, (d,).
 
-        Drawn with numpy, so that torch's global stream is neither read nor moved.
+        Of parameters that no module makes. Drawn with numpy, so that torch's global stream is
+        neither read nor moved.
         """
         parts = []
         for _, shape in self._layout.whole:

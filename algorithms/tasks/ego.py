@@ -112,7 +112,7 @@ class EgoTask(NodeTask):
 
     # At a client.
 
-    def initial(self, rng: np.random.Generator) -> Weights:
+    def _unmade(self, rng: np.random.Generator) -> Weights:
         """He-normal matrices and zero biases, (d,), drawn with numpy."""
         parts = []
         for _, shape in self._layout.whole:
@@ -255,7 +255,7 @@ class EgoTask(NodeTask):
         import torch
         from torch.nn.utils import vector_to_parameters
 
-        net = self._build()
+        net = cast("EgoNet", self.module())
         parameters = [*net.personal.parameters(), *net.head.parameters()]
         if phi.shape != (self.size - self._theta,):
             raise ValueError(

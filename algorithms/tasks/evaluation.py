@@ -22,7 +22,6 @@ such forms come with scores under each client's own noise first (`algorithms.sco
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
@@ -64,8 +63,9 @@ class Tracked(Generic[S]):
         state: the algorithm's own public state.
         scored: the state that the last score belongs to (``downloaded``), else None.
         scores: cohort totals, one per evaluation.
-        best: index of the best validation score, the earliest among equals.
-        best_merit: that score's merit (larger is better).
+        best: index of the best validation score, the earliest among equals; of the last score as
+            long as none has a merit, as there is no validation record.
+        best_merit: that score's merit (larger is better); None: it has none.
         best_state: the public state that scored best.
         best_number: that score's number; 0 before the first.
         asked: how many scores were asked for, those of lost rounds too.
@@ -74,15 +74,15 @@ class Tracked(Generic[S]):
     state: S
     scores: tuple[SumMessage, ...] = ()
     best: int = -1
-    best_merit: float = -math.inf
+    best_merit: float | None = None
     best_state: S | None = None
     best_number: int = 0
     asked: int = 0
 
-    def record(self, score: SumMessage, merit: float, state: S) -> Tracked[S]:
+    def record(self, score: SumMessage, merit: float | None, state: S) -> Tracked[S]:
         """Return a new record with one more score, which belongs to `state`."""
         kept = replace(self.missed(), scores=(*self.scores, score))
-        if self.best >= 0 and not merit > self.best_merit:
+        if self.best_merit is not None and (merit is None or not merit > self.best_merit):
             return kept
         kept = replace(kept, best=len(self.scores), best_number=kept.asked)
         return replace(kept, best_merit=merit, best_state=state)
@@ -131,7 +131,8 @@ def evaluated(
     bare += [scored_once(f, task) for f in quiet if at == "kept" or f.topology] + quiet
     forms = tuple(replace(form, rows=task.spec.task == "rating") for form in bare)
     dims = {**algorithm.dims, **scoring.dims}
-    return Algorithm(algorithm.name, algorithm.citation, init, algorithm.model, forms, dims)
+    facts = algorithm.name, algorithm.citation, init, algorithm.model, forms, dims
+    return Algorithm(*facts, reduced=algorithm.reduced)
 
 
 def begun(form: Form[S], state: S) -> Form[S]:

@@ -98,10 +98,17 @@ class NodeTask(FlatTask):
     def plain(self, weights: Weights, beside: Mapping[str, Any]) -> torch.nn.Module:
         """Return one model in layers of PyTorch Geometric, see `algorithms.tasks.plain_model`.
 
+        A file without `plain` gives its own module, which makes its propagation of the edges.
+
         Raises:
             ValueError: the weights are not those of the whole model.
         """
-        found: torch.nn.Module = self._file.plain(self._load(weights, None))
+        module = self._load(weights, None)
+        if not hasattr(self._file, "plain"):
+            from algorithms.nn._shared.plain import OnEdges
+
+            return OnEdges(module, self._file.PROPAGATION)
+        found: torch.nn.Module = self._file.plain(module)
         return found
 
     @property

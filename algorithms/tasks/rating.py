@@ -109,7 +109,8 @@ class RatingTask(UserSteps):
 
     def initial(self, rng: np.random.Generator) -> Weights:
         """The model's own starting values, float32 (d,)."""
-        return self._build().initial(rng, super().initial)
+        module = cast("RatingModel", self.module())
+        return module.initial(rng, super().initial)
 
     def score(self, predictions: Predictions, site: Site) -> ErrorScore:
         """Errors over the validation and the test ratings.

@@ -14,13 +14,8 @@ from audits.evidence.run_files import fail, json_digest
 from audits.evidence.steps import Case, Check, NotChecked
 from protocols.wire.roles import Role
 
-_MERITS = {
-    "val_told": (1, 0.0),
-    "val_accuracy": (1, 0.0),
-    "val_roc_auc": (1, 0.5),
-    "val_rmse": (-1, math.inf),
-}
-"""Validation metrics by which the best round is chosen: sign, and what an undefined one counts."""
+_MERITS = {"val_told": 1, "val_accuracy": 1, "val_roc_auc": 1, "val_rmse": -1}
+"""Validation metrics by which the best round is chosen, with their sign."""
 _FILES = {"final": "model", "best": "best"}  # file in checkpoints/ -> its digest in the ledger
 
 
@@ -112,11 +107,13 @@ def _best(case: Case) -> int:
     claimed = case.result.get("metrics")
     if not isinstance(claimed, dict):
         fail("result", "result.json holds no metrics")
-    merits = [_merit(row) for row in case.metrics]
-    rows = [(merit, row) for merit, row in zip(merits, case.metrics, strict=True) if merit]
+    rows = [row for row in case.metrics if set(row) & set(_MERITS)]
     if not rows:
         fail("result", "metrics.jsonl holds no validation score")
-    best: dict[str, Any] = max(rows, key=lambda found: found[0])[1]  # first among equals
+    merits = [_merit(row) for row in rows]
+    best: dict[str, Any] = rows[-1]  # without a validation record the last round counts
+    if any(merit > -math.inf for merit in merits):
+        best = rows[merits.index(max(merits))]  # first among equals
     expected = {"best_round" if name == "round" else name: best[name] for name in best}
     if json_digest(claimed) != json_digest(expected):
         fail("result", "the metrics of result.json are not those of the best line of metrics.jsonl")
@@ -126,13 +123,13 @@ def _best(case: Case) -> int:
     return number
 
 
-def _merit(row: Mapping[str, Any]) -> tuple[float] | None:
-    """Return how good a line's validation score is, in a tuple; None if it has none."""
-    for name, (sign, undefined) in _MERITS.items():
-        value = row.get(name, "")
-        if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
-            return (sign * (undefined if value is None else value),)
-    return None
+def _merit(row: Mapping[str, Any]) -> float:
+    """Return how good a line's validation score is; minus infinity where it has none."""
+    for name, sign in _MERITS.items():
+        value = row.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return sign * float(value)
+    return -math.inf
 
 
 def _same(one: str, other: str) -> bool:

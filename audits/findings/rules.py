@@ -162,11 +162,11 @@ def _impossible(make: _Maker, result: Mapping[str, Any]) -> None:
 def _possible(name: str, value: object) -> bool:
     """Tell whether a metric can have this value: an error is not negative, all others are shares.
 
-    ROC-AUCs and errors are undefined (None) where no record, or one class only, was scored.
+    None where no record was scored, or for a ROC-AUC one class only.
     """
     error = any(word in name.split("_") for word in ("mae", "rmse"))
     if value is None:
-        return error or "roc_auc" in name
+        return True
     known = isinstance(value, int | float) and not isinstance(value, bool)
     return known and 0 <= value <= (math.inf if error else 1)  # type: ignore[operator]
 

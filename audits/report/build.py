@@ -82,7 +82,10 @@ def report_of(case: Case) -> Report:
     charter = _named(case, evidence)
     played = charter is not None and charter.rehearsed
     at_sites, told = _at_sites(case)
-    cautions = limits(plan, simulated=simulated, attacked=tried.tried.used, side=side)
+    cautions = limits(
+        plan, simulated=simulated, attacked=tried.tried.used, side=side,
+        scores=case.metrics,
+    )  # fmt: skip
     known = findings(plan, diff, egress, gone, spent, evidence, case.result, simulated=simulated)
     found = _judged(case.view, ranked((*known, *_of_parts(case), *refused, *told, *tried.findings)))
     report = Report(

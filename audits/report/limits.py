@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from audits.evidence.mixtures import of_mixtures
 from audits.findings.limitations import TOTALS, named, of_warning
 from audits.report import words
@@ -10,6 +13,7 @@ from protocols.disclosures._base.words import words_of as disclosed
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR, KEY_THEFT
 from protocols.disclosures.sum.words import masked as sums_masked
+from protocols.plan.learns import runs_as
 from protocols.plan.plan import Plan
 from protocols.plan.steps import Step
 
@@ -22,7 +26,12 @@ _ATTACKED = (
 
 
 def limits(
-    plan: Plan, *, simulated: bool, attacked: bool = False, side: str = ""
+    plan: Plan,
+    *,
+    simulated: bool,
+    attacked: bool = False,
+    side: str = "",
+    scores: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[str, ...]:
     """Return what this report does not show, and what the protection does not cover."""
     masked = sums_masked(plan.items)
@@ -35,6 +44,8 @@ def limits(
         ),
         *_of_totals(plan),
         *of_mixtures(plan),
+        *_of_scores(scores),
+        *(f"{w}." for w in plan.warnings if w.startswith(runs_as(plan.algorithm))),
         named("Who took part when, and all sizes, are visible to the network.", "L1.10"),
         _trust(plan, masked=masked),
         "Of result.json, the aggregator's ledger covers the metrics and the model's digest. Its "
@@ -71,10 +82,29 @@ def limits(
         found.append(
             named("All roles ran in one process: nothing about separate roles is shown.", "L7")
         )
-    for warning in plan.warnings:
-        if "(O12)" in warning:
-            found.append(named(f"{warning[:400]}.", TOTALS))
+    found += [named(f"{w[:400]}.", TOTALS) for w in plan.warnings if "(O12)" in w]
     return tuple(found)
+
+
+def _of_scores(scores: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say what no score was there for: a split without records gives none in any round."""
+    named = {name: row[name] is None for row in scores for name in row}
+    empty = {
+        split: any(named.get(name) and all(row.get(name) is None for row in scores) for name in of)
+        for split, of in _HEADLINES.items()
+    }
+    said = {
+        "val": "No validation score could be computed, so nothing says which round was best: the "
+        "model is that of the last round.",
+        "test": "No test score could be computed: nothing here says how good the model is.",
+    }
+    return [said[split] for split, none in empty.items() if none]
+
+
+_HEADLINES = {
+    split: [f"{split}_{name}" for name in ("accuracy", "roc_auc", "rmse")]
+    for split in ("val", "test")
+}
 
 
 def _of_totals(plan: Plan) -> list[str]:

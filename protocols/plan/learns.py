@@ -155,6 +155,11 @@ FOLLOWS = (
 HANDED_ON = "after the run each site may hand on what these attacks find of its own data: {}"
 
 
+def runs_as(algorithm: str) -> str:
+    """Return how the warning begins that options leave out what an algorithm is called after."""
+    return f"{algorithm} runs as "
+
+
 def warnings(plan: Planned, data: DataPlan, *, private: bool = False) -> list[str]:
     """Return what a reader of the plan must know before approving it.
 

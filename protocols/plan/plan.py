@@ -300,6 +300,12 @@ class Plan(Shown):
         return "no dishonest aggregator, even alone: sums carry no masks"
 
     @property
+    def noised(self) -> bool:
+        """Whether noise bounds what messages tell: the policy promises somebody an epsilon."""
+        noised = any(item.noise is not None or item.counted is not None for item in self.items)
+        return noised or self.training is not None
+
+    @property
     def plugins(self) -> dict[str, str]:
         """The part of `code` that is of plug-ins."""
         return {entry: digest for entry, digest in self.code.items() if _PLUGIN.match(entry)}

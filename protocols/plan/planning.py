@@ -17,7 +17,7 @@ from protocols.forms import Algorithm, Form
 from protocols.keys.groups import fewest_apart, fewest_survivors, withstands
 from protocols.plan.builder import PlanBuilder
 from protocols.plan.drawn import DrawnPlan
-from protocols.plan.learns import budget, warnings
+from protocols.plan.learns import budget, runs_as, warnings
 from protocols.plan.models import Models
 from protocols.plan.plan import DataPlan, Plan, plugin_of
 from protocols.plan.planner import plan_exchange, plan_services
@@ -101,6 +101,12 @@ def _built(
     return builder
 
 
+def _reduced(algorithm: Algorithm[Any], rounds: int) -> tuple[str, ...]:
+    """Return a warning where options leave out what an algorithm is called after."""
+    less = algorithm.reduced(rounds)
+    return (f"{runs_as(algorithm.name)}{less}",) if less else ()
+
+
 def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
     algorithm: Algorithm[Any],
     policy: PrivacyPolicy,
@@ -142,7 +148,8 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
     builder = _built(algorithm, form, policy, data, clients, rounds, scheme)
     check_covered(builder.items, policy)
     splits, drawn = builder.splits, builder.drawn
-    training, remarks = _training(form, policy, rounds), (*remarks, *_outside(plugins or {}))
+    training = _training(form, policy, rounds)
+    remarks = (*_reduced(algorithm, rounds), *remarks, *_outside(plugins or {}))
     planned = Planned(
         builder.items,
         policy,
@@ -155,7 +162,7 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
         apart=fewest_apart(len(clients), policy, drawn),
         rows={k.__name__: form.holders for k in form.messages() if any(f.held for f in k.fields)},
     )
-    told = warnings(planned, data, private=training is not None)
+    said = warnings(planned, data, private=training is not None)
     return Plan(
         algorithm=algorithm.name,
         form=form.name,
@@ -169,7 +176,7 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
         withstands=withstands(builder.items, len(clients), policy, drawn),
         scheme=scheme.name if scheme else "none",
         budget=budget(builder.items, policy, training),
-        warnings=(*told, *canary_words(policy.canaries, data.task), *remarks),
+        warnings=(*said, *canary_words(policy.canaries, data.task), *remarks),
         dims=builder.dims,
         items=tuple(builder.items),
         code={**code(), **(plugins or {})},

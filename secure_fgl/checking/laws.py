@@ -16,12 +16,14 @@ from secure_fgl.checking.anew import anew
 from secure_fgl.checking.changed import held_out_labels
 from secure_fgl.checking.fields import undeclared
 from secure_fgl.checking.killed import kill
+from secure_fgl.checking.learning import COMMONEST, toy, unlike_made
 from secure_fgl.checking.probe import Played, play
 from secure_fgl.checking.subject import CLEAR, Subject
 from secure_fgl.checking.traffic import unlike_the_plan
 from secure_fgl.data.loading import load
 from secure_fgl.isolation.kernel import CannotIsolate
 from secure_fgl.plugins.plugin import Kind
+from secure_fgl.reasons import in_plugin
 
 __all__ = ["LAWS", "Law", "Outcome", "Presets", "admitted", "ask"]
 
@@ -172,6 +174,31 @@ def _resumes(subject: Subject) -> Findings:
     yield from _unlike(whole, resumed, answers=False)
 
 
+_LONG, _ABOVE = 40, 0.1
+"""Rounds of the toy that can be told apart, and how much better than its commonest class."""
+
+
+def _learns(subject: Subject) -> Findings:
+    if not subject.generated or subject.config(CLEAR).data.name != "synthetic_banks":
+        raise Unasked("the toy is of nodes, and this is for data of another kind")
+    longer = {"algorithm": {**subject.config(CLEAR).algorithm.model_dump(), "rounds": _LONG}}
+    played = play(subject.probe(CLEAR, data=toy(), **longer), subject.place("toy"))
+    metrics = played.run.metrics
+    reached, least = metrics.get("test_accuracy"), COMMONEST + _ABOVE
+    if reached is None or reached < least or not metrics["best_round"]:
+        yield (
+            f"on a toy whose features name the class it ends at {reached or 0:.2f} of test records "
+            f"after {_LONG} rounds; the commonest class is {COMMONEST:.2f}: parameters may start "
+            "at 0, or a step changes nothing"
+        )
+
+
+def _starts(subject: Subject) -> Findings:
+    task, _ = subject.probe(CLEAR).build()
+    with subject.plugins.in_use():
+        yield from unlike_made(task)
+
+
 def _isolated(subject: Subject) -> Findings:
     probe = subject.probe(CLEAR, isolate=True)
     try:
@@ -217,7 +244,8 @@ def reason(error: BaseException) -> str:
     """Return what an error says; data of these runs are generated, so its text may be shown."""
     cause = error.__cause__ if isinstance(error, Refused) and error.__cause__ else error
     text = cause.what if isinstance(cause, SecureFglError) else str(cause)
-    return f"{type(cause).__name__}: {text}"[:300]
+    where = "; ".join(in_plugin(cause))
+    return f"{type(cause).__name__}: {text}"[:300] + (f" ({where})" if where else "")
 
 
 _LEARNS = frozenset({Kind.ALGORITHM, Kind.MODEL})
@@ -226,6 +254,8 @@ LAWS = (
     Law("plans", _plans, "a preset at least admits it"),
     Law("fields", _fields, "every field says unit, meaning and size", frozenset({Kind.ALGORITHM})),
     Law("shape", _shape, "describe says what load gives", frozenset({Kind.DATA})),
+    Law("start", _starts, "it starts from what its module made", frozenset({Kind.MODEL})),
+    Law("learns", _learns, "it learns what a toy's features say", _LEARNS),
     Law("runs", _runs, "two rounds end, the evidence holds, what left is what was planned"),
     Law("repeats", _repeats, "the same seed gives the same bits"),
     Law("policies", _policies, "the same model in clear, under masks and encrypted", _LEARNS),

@@ -50,7 +50,7 @@ def told(subject: Subject, presets: Presets) -> Rows:
     )
     form = next(form for form in whole.forms if form.name == plan.form)
     own = {kind.__name__ for kind in (form.plain or form).messages()}
-    largest = subject.played().largest
+    largest = _largest(subject)
     yield "under", f"{policy}, form {plan.form}; its own messages alone"
     for item in plan.items:
         for message in item.messages:
@@ -61,6 +61,13 @@ def told(subject: Subject, presets: Presets) -> Rows:
                     yield f"  .{field.name}", _field(field, said)
                 yield from ((f"  {role}", f"learns {what}") for role, what in item.learns.items())
     yield from _not_sent(form, plan.items, own)
+
+
+def _largest(subject: Subject) -> dict[tuple[str, str], float]:
+    try:
+        return subject.played().largest
+    except Exception:  # the laws say what is wrong; without a run nothing was said
+        return {}
 
 
 def _route(item: Item) -> str:

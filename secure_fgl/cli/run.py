@@ -158,7 +158,7 @@ def _what_is_left(folder: Path) -> str:
 def _summary(finished: Run, headline: str) -> None:
     """Print what people want to know first; all of it stands in result.json too."""
     from audits.report.learning.references import ALONE, GATHERED
-    from audits.report.words import size
+    from audits.report.words import plural, size
     from secure_fgl.cli._shared.output import HEADLINES, print_pairs
 
     result = finished.result
@@ -170,8 +170,9 @@ def _summary(finished: Run, headline: str) -> None:
             pairs.append((label, f"{value:.4f} test, {_SEEN.get(name, _TRAINED)}"))
     pairs += _compared(result)
     if result.get("lost_rounds"):
-        lost = ", ".join(map(str, result["lost_rounds"]))
-        pairs.append(("rounds lost", f"{lost}: too many clients vanished; they were skipped"))
+        numbers = result["lost_rounds"]
+        which = f"{plural(len(numbers), 'round')} (number {', '.join(map(str, numbers))})"
+        pairs.append(("lost", f"{which}: too many clients vanished, and it was skipped"))
     if still := result.get("stood"):
         pairs.append(("stood still", _STOOD.format(**still)))
     if rows := _flattened(finished):
@@ -250,12 +251,16 @@ def _quality(result: dict[str, Any], headline: str) -> str:
     validation = headline.replace("test_", "val_", 1)
     binned = metrics.get(f"{headline}_error")
     after = f"after round {metrics['best_round']}" if metrics["best_round"] else "before training"
+    if metrics[validation] is None:
+        after += ", the last"
     close = f" ± {binned:.4f} (bins)" if binned is not None else ""
     return (
-        f"{_number(metrics[headline])} test{close}, {_number(metrics[validation])} validation, "
-        f"{after}{label}"
+        f"{_number(metrics, headline, 'test')}{close}, "
+        f"{_number(metrics, validation, 'validation')}, {after}{label}"
     )
 
 
-def _number(value: float | None) -> str:
-    return "undefined" if value is None else f"{value:.4f}"
+def _number(metrics: dict[str, Any], name: str, split: str) -> str:
+    if (value := metrics[name]) is not None:
+        return f"{value:.4f} {split}"
+    return f"undefined {split}" if "roc_auc" in name else f"no {split} records"

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from algorithms.tasks import DataSpec, Kind, Task
-from algorithms.tasks.site import Records
+from algorithms.tasks.site import Records, Site
 from protocols.plan.plan import DataPlan
 from secure_fgl.config import DataConfig, ModelConfig
 from secure_fgl.data.datasets import shape_of, spec_of
@@ -20,7 +21,16 @@ from secure_fgl.data.records import Dataset, Masks, Part
 from secure_fgl.data.sharing import gives_test, is_even, makes_split
 from secure_fgl.errors import UsageError, usage
 
-__all__ = ["EDGES", "build_task", "data_plan", "masks_of", "model_name", "public_spec", "site_data"]
+__all__ = [
+    "EDGES",
+    "build_task",
+    "check_module",
+    "data_plan",
+    "masks_of",
+    "model_name",
+    "public_spec",
+    "site_data",
+]
 
 
 EDGES = "undirected, unweighted, of one kind"
@@ -112,6 +122,49 @@ def public_spec(data: DataConfig, whole: Dataset | None) -> DataSpec:
         bound=data.records,
     )
     return replace(spec, common=gives_test(shared))
+
+
+def check_module(task: Task) -> None:
+    """Refuse a model from outside our folder whose buffers change while it trains.
+
+    Raises:
+        UsageError: one does: each client would hold another value, and nobody adds them up.
+    """
+    module = task.module()  # type: ignore[attr-defined]
+    if not any(True for _ in module.buffers()):
+        return
+    site = Site(site_data(_toy(task.spec), task.spec), seed=0)
+    try:
+        moved = task.moved_buffers(site)  # type: ignore[attr-defined]
+    except Exception:  # whatever it is, it is met where it trains, with its place
+        return
+    if moved:
+        raise UsageError(
+            f"The model {task._file.NAME!r} holds buffers that training changes: "  # type: ignore[attr-defined]
+            f"{', '.join(moved)}.",
+            why="clients send parameters, and nobody adds up what buffers hold: every site would "
+            "predict with statistics of its own, and the model that is kept with none",
+            fix="use LayerNorm, or GraphNorm without running statistics "
+            "(BatchNorm: track_running_stats=False)",
+        )
+
+
+def _toy(spec: DataSpec) -> Any:
+    """Return a few records on which a module can be run; nothing is said by their values."""
+    rng, count = np.random.default_rng(0), 4
+    roles = {"train": np.ones(count, dtype=bool)} | dict.fromkeys(
+        ("val", "test"), np.zeros(count, dtype=bool)
+    )
+    if spec.task == "rating":
+        count = min(count, spec.items)
+        roles = {name: mask[:count] for name, mask in roles.items()}
+        columns = {"user": np.zeros(count, dtype=np.int64), "item": np.arange(count)}
+        return SimpleNamespace(**columns, rating=np.full(count, spec.highest), **roles)
+    x = rng.normal(size=(count * (2 if spec.task == "graph" else 1), spec.features))
+    edges = np.array([[0, 2], [1, 3]])
+    labels = np.zeros((count, spec.classes) if spec.multilabel else count, dtype=np.int64)
+    shape = {"sizes": np.full(count, 2)} if spec.task == "graph" else {}
+    return SimpleNamespace(x=x.astype(np.float32), edges=edges, y=labels, **shape, **roles)
 
 
 def site_data(part: Part, spec: DataSpec, like: Records | None = None) -> Records:

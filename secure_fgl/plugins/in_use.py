@@ -18,6 +18,7 @@ from secure_fgl.data.datasets import is_taken
 from secure_fgl.errors import PlanDrift, UsageError
 from secure_fgl.plugins.finding import Given, find
 from secure_fgl.plugins.loading import load
+from secure_fgl.plugins.making import making
 from secure_fgl.plugins.plugin import Kind, Plugin, read
 
 __all__ = ["Plugins"]
@@ -108,7 +109,7 @@ class Plugins:
         }
         with ExitStack() as stack:
             stack.enter_context(catalogue.offering(self.modules(Kind.ALGORITHM)))
-            stack.enter_context(nn.offering(cast(Any, self.modules(Kind.MODEL))))
+            stack.enter_context(nn.offering(cast(Any, self.modules(Kind.MODEL)), making))
             stack.enter_context(offering(files))
             yield
 

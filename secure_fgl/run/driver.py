@@ -27,6 +27,7 @@ from protocols.wire.roles import Role
 from secure_fgl import _floors
 from secure_fgl.config import Config
 from secure_fgl.devices.choosing import chosen, training_on
+from secure_fgl.errors import UsageError
 from secure_fgl.run.parties import Parties
 from secure_fgl.transports import Transport
 
@@ -248,6 +249,7 @@ class Driver:
                     lost = error
                     ask = steps.throw(error)
                     raise LocalProtocolError("A round goes on after it was lost.") from error
+                self._check_trained(ask, reply)
                 ask = steps.send(reply)
         except StopIteration as stop:
             state: S = stop.value
@@ -258,6 +260,18 @@ class Driver:
             lost.state = state
             raise lost
         return state
+
+    def _check_trained(self, ask: Ask, reply: Reply) -> None:
+        """Raise UsageError where a total says that no client of the run trains on anything.
+
+        Totals under noise say nothing: there nothing may rest on how many records a site has.
+        """
+        if self._session.context.plan.noised or reply.answers < len(self._meter.clients):
+            return
+        for kind in ask.wanted:
+            counts = [one.name for one in kind.fields if one.training]
+            if any(not getattr(reply.read(kind), name) for name in counts):
+                raise untrained()
 
     def _until_quiet(self, outgoing: Outgoing) -> None:
         while outgoing:
@@ -284,7 +298,18 @@ class Driver:
             self._session.receive(delivery.data)
         except Refused as refused:
             # On one machine the refusing party's reason is at hand; it never travelled.
+            refused.generated = self._session.context.plan.data.synthetic
             raise refused from self._parties.reason(refused.sender)
+
+
+def untrained() -> UsageError:
+    """Return the error of a run in which nobody has anything to train on."""
+    return UsageError(
+        "No client has a training record.",
+        why="labels are missing at every site, or no split gives a record to train",
+        fix="give labels (docs/own-data.md says how a split is chosen); secure-fgl site check "
+        "shows each site what its own tables hold",
+    )
 
 
 PATIENCE = 3  # Ctrl-C that often stops at once, whatever is being written

@@ -135,8 +135,13 @@ class Bystander:
             else:
                 tried = _corrected(site.data, self._alone.outputs[place])
             counts = [self._task.score(found, site) for found in tried]
-            scores.append(max(counts, key=self._task.scoring.merit))  # of equals the first
+            scores.append(max(counts, key=self._merit))  # of equals the first
         return self._task.scoring.read(total(scores))[self._headline]
+
+    def _merit(self, counts: SumMessage) -> float:
+        """Return how good a score is; a site without a validation record has none to go by."""
+        merit = self._task.scoring.merit(counts)
+        return -np.inf if merit is None else merit
 
     def test_records(self) -> int | None:
         """Return how many test records all sites hold together; None where they have no masks."""
@@ -243,19 +248,22 @@ def best_metrics(
         epochs: epochs between two evaluations.
     """
     weights = [start for _ in sites]
-    best, found = -np.inf, dict[str, float | None]()
-    own = [-np.inf for _ in sites]
+    best: float | None = None
+    found = dict[str, float | None]()
+    own: list[float | None] = [None for _ in sites]
     outputs: list[Predictions] = [np.zeros((0, 0), np.float32) for _ in sites]
     for _ in range(rounds):
         weights = [task.fit(w, s, epochs=epochs) for w, s in zip(weights, sites, strict=True)]
         tried = [task.predict(w, s) for w, s in zip(weights, sites, strict=True)]
         scores = [task.score(p, s) for p, s in zip(tried, sites, strict=True)]
         pooled = total(scores)
-        if not found or task.scoring.merit(pooled) > best:
-            best, found = task.scoring.merit(pooled), task.scoring.read(pooled)
+        merit = task.scoring.merit(pooled)
+        if best is None or (merit is not None and merit > best):  # without merits the last one
+            best, found = merit, task.scoring.read(pooled)
         for place, score in enumerate(scores):
-            if (merit := task.scoring.merit(score)) >= own[place]:
-                own[place], outputs[place] = merit, tried[place]
+            mine, before = task.scoring.merit(score), own[place]
+            if before is None or (mine is not None and mine >= before):
+                own[place], outputs[place] = mine, tried[place]
     return Trained(found, outputs)
 
 

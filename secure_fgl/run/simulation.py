@@ -31,7 +31,7 @@ from secure_fgl.data.loading import load
 from secure_fgl.isolation.sandbox import Sandbox, check_loadable
 from secure_fgl.plugins.in_use import Plugins
 from secure_fgl.run.closing import close_all
-from secure_fgl.run.driver import Driver, Meter, deferred_interrupts
+from secure_fgl.run.driver import Driver, Meter, deferred_interrupts, untrained
 from secure_fgl.run.faults import FaultyTransport, drops
 from secure_fgl.run.parties import Making, Parties, set_up, take_up
 from secure_fgl.run.profile.tables import write
@@ -102,6 +102,8 @@ class Preparation:
                 more=self.policy.canaries.records if self.policy.canaries else 0,
             )  # fmt: skip
         self.sites, self.whole, self.notes = loaded.sites, loaded.whole, loaded.notes
+        if only is None and not self.plan.noised and not any(site.count for site in self.sites):
+            raise untrained()
         if not stand_ins:  # an audit puts no canaries into data that are drawn
             check_room(only or self.plan.clients, self.sites, self.task.spec, self.policy)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace as with_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from audits.evidence.steps import Case, Verification
     from audits.report.models import Report
+    from secure_fgl.plugins.finding import Given
     from secure_fgl.store.client_models import ClientModels, Opened
     from secure_fgl.store.trained_model import TrainedModel
 
@@ -156,7 +158,15 @@ class Run(Results):
             )
         else:
             found = trained_model.of_client(self._opened(site, folder=folder))
-        return with_(found, facts={**found.facts, "run": self.name})
+        return with_(found, facts={**found.facts, "run": self.name, "chosen": self._chosen()})
+
+    def _chosen(self) -> str:
+        """Return what a model of this run was chosen by, in words."""
+        metrics = self.result.get("metrics", {})
+        if metrics.get("best_round") is None:
+            return "no score of all clients"
+        validated = any(metrics[name] is not None for name in metrics if name.startswith("val_"))
+        return "best validation score" if validated else "last round: no validation score"
 
     def about(self, site: str) -> Mapping[str, Any]:
         """Return what the site of a folder's name told of itself beside its client's model."""
@@ -190,7 +200,7 @@ class Run(Results):
 
         return ClientModels(self.name, self.path, self.keys)
 
-    def model(self, site: str | None = None) -> torch.nn.Module:
+    def model(self, site: str | None = None, *, plugins: Sequence[Given] = ()) -> torch.nn.Module:
         """Return a model as a module to use outside: of PyTorch Geometric's layers, or of ratings.
 
         It takes ``(x, edge_index)``, for graphs ``(x, edge_index, batch)``, and returns logits;
@@ -200,12 +210,35 @@ class Run(Results):
         Args:
             site: of whom; None for the model that all share. A client's own model opens only in a
                 process that has its site's key.
+            plugins: files, or names of installed ones, that the run was made with: nothing runs a
+                plug-in because a run names it.
 
         Raises:
             EvidenceError: of the shared model: the evidence is broken.
+            PlanDrift: a plug-in is another one than the plan's.
             UsageError: there is no such model, it does not open here, or the policy holds it back.
         """
-        return self.trained(site).module
+        with self.given(plugins):
+            return self.trained(site).module
+
+    @contextmanager
+    def given(self, plugins: Sequence[Given]) -> Iterator[None]:
+        """Let the run's plug-ins be found by name, where somebody gives their files; see `model`.
+
+        Raises:
+            PlanDrift: what is given is not what the plan names, by name and digest.
+            UsageError: a file cannot be used, or the folder holds no plan.
+        """
+        if not plugins:
+            yield
+            return
+        from audits.evidence.steps import Case
+        from secure_fgl.plugins.in_use import Plugins
+
+        found = Plugins((), plugins)
+        found.hold_to(Case(self.view()).plan)
+        with found.in_use():
+            yield
 
     def report(
         self,

@@ -226,7 +226,7 @@ def _task(spec: DataSpec, text: str) -> tuple[Any, Config]:
             fix="give your own copy: --plugin FILE; its digest must be the plan's",
         )
     task = build_task(spec, config.model, preferred=preferred_model(name))
-    if chosen is None or spec.task == "rating":
+    if chosen is None or spec.task != "graph":
         return task, config
     if not hasattr(model_file(chosen, spec.task), "plain"):
         raise UsageError(

@@ -43,9 +43,10 @@ def test_the_clients_mean_is_unweighted_and_the_pooled_accuracy_is_not():
     assert (idle.test_share, idle.test_clients) == (0, 0)
 
 
-def test_no_records_give_zero_not_a_division():
+def test_no_records_give_no_number_and_no_merit():
     score = said([0], [1], val=[], test=[])
-    assert set(SCORING.read(score).values()) == {0.0}
+    assert set(SCORING.read(score).values()) == {None} and SCORING.merit(score) is None
+    assert SCORING.shares(score) == (0.0, 0.0)
 
 
 def test_the_first_of_equal_maxima_counts():

@@ -168,7 +168,7 @@ def test_a_single_class_has_a_defined_result_and_a_sentence(label):
     score = said(scoring, [0.1, 0.9], [label, label])
     assert scoring.read(score) == dict.fromkeys((ROC, VAL, MEAN, ERROR))
     assert (score.test_share, score.test_clients) == (0, 0)
-    assert scoring.merit(score) == 0.5
+    assert scoring.merit(score) is None
     assert scoring.plausible(score, 1)
     assert "undefined" in UNDEFINED
 

@@ -200,7 +200,7 @@ def test_what_is_shown_says_for_how_long(tmp_path: Path) -> None:
     assert facts["awaited"] == {"client-1": 70.0} and facts["away"] == {"client-2": 120.0}
     shown = dict(pairs_of(facts))
     assert shown["waiting for"] == "client-1 (70 s)" and shown["away"] == "client-2 (2 min)"
-    assert shown["rounds lost"] == "2, 3" and "1.5 of 4" in shown["budget cora"]
+    assert shown["lost"] == "2 (round number 2, 3)" and "1.5 of 4" in shown["budget cora"]
     assert "no process of this party is at work" in shown["state"]
     text = prometheus(facts)
     for told in ('away_seconds{party="aggregator",run="%s",site="client-2"} 120.0',

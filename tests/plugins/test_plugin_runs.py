@@ -9,7 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError, NotInPlan
@@ -351,9 +353,25 @@ def test_a_model_is_taken_out_with_a_copy_of_the_plan_s_file(
     assert to.is_file()
 
 
-def test_a_model_without_a_plain_form_stays_where_it_is(tmp_path: Path) -> None:
-    chosen = config(algorithm={"name": "fed_avg", "rounds": 1}, model={"name": "my_sum"})
+def test_a_model_without_a_plain_form_is_called_with_edges(tmp_path: Path) -> None:
+    chosen = config(
+        algorithm={"name": "fed_avg", "rounds": 1}, model={"name": "my_sum", "hidden": 8}
+    )
     file = write(tmp_path, "my_sum", MODEL)
-    run = Federation(config=chosen, plugins=[file]).run(tmp_path / "run")
+    federation = Federation(config=chosen, plugins=[file])
+    run = federation.run(tmp_path / "run")
+    with pytest.raises(UsageError, match="a plug-in says"):
+        run.model()
+    with pytest.raises(PlanDrift):
+        run.model(plugins=[write(tmp_path / "other", "my_sum", MODEL + "\n# changed\n")])
+    module = run.model(plugins=[file])
+    prepared = federation.prepare()
+    prepared.load()
+    site = prepared.sites[0]
+    once = site.data.edges
+    logits = module(site.data.x, torch.cat([once, once.flip(0)], dim=1))
+    weights = np.load(run.path / "checkpoints" / "best.npz")["weights"]
+    expected = prepared.task.predict(weights, site)
+    assert np.array_equal(logits.softmax(dim=1).detach().numpy(), expected)
     shown = invoke("model", "export", run.path, "--to", tmp_path / "m.npz", "--plugin", file)
-    assert shown.exit_code == 2 and "has no plain form" in shown.stderr
+    assert shown.exit_code == 0, shown.output

@@ -10,8 +10,9 @@ import pytest
 from algorithms.nn import model_names
 from algorithms.tasks import Kind
 from secure_fgl.config import Config, ModelConfig
-from secure_fgl.defaults import _TABLE, PLAIN, Training, defaults, said, settled
+from secure_fgl.defaults import _TABLE, PLAIN, STEPS, Training, defaults, said, settled
 from secure_fgl.federation import Federation
+from secure_fgl.run.standing import commonest
 
 ROOT = Path(__file__).resolve().parents[2]
 GCN = defaults("node", "gcn")
@@ -50,12 +51,13 @@ def test_a_step_size_never_stands_beside_another_optimiser_than_its_own(
     assert row(settled(ModelConfig(**other), "node", "gcn")) == PLAIN._replace(**other)
 
 
-def test_an_algorithm_with_plain_gradient_steps_has_the_plain_row() -> None:
-    assert row(settled(ModelConfig(), "node", "gcn", gradients=True)) == PLAIN
+def test_an_algorithm_with_plain_gradient_steps_has_a_row_of_its_own() -> None:
+    assert row(settled(ModelConfig(), "node", "gcn", gradients=True)) == STEPS
+    assert row(settled(ModelConfig(), "graph", "gin", gradients=True)) == PLAIN
     document = {"algorithm": {"name": "apfl"}, "data": {"name": "synthetic_banks"}}
     made = Federation.from_config(Config.parse(document))
-    assert row(made.config.model) == PLAIN
-    assert made.build()[0].lr == PLAIN.lr
+    assert row(made.config.model) == STEPS
+    assert made.build()[0].lr == STEPS.lr
 
 
 def test_the_configuration_of_a_run_says_what_it_was_trained_with_and_makes_it_again() -> None:
@@ -85,3 +87,29 @@ def test_every_example_of_a_published_figure_names_all_that_a_table_could_change
 def test_words_name_every_setting_and_leave_out_what_is_not_settled() -> None:
     assert said(PLAIN) == "adamw, moments anew in every round, lr 0.01, dropout 0.5"
     assert said(ModelConfig(lr=0.2)) == "lr 0.2"
+
+
+@pytest.mark.parametrize("name", ["apfl", "apfl_gate", "fed_gate"])
+def test_plain_steps_beat_the_commonest_class_in_twenty_rounds(name: str, tmp_path: Path) -> None:
+    """The control steps by 0.01, as AdamW does: one step a round, and it ends below."""
+    reached = {}
+    for lr in (None, PLAIN.lr):
+        document = {
+            "algorithm": {"name": name, "rounds": 20},
+            "model": {} if lr is None else {"lr": lr},
+            "data": {
+                "name": "synthetic_banks",
+                "partition": {"name": "by_owner", "clients": 5},
+            },
+            "policy": "unsafe_plaintext",
+            "evaluation": {"references": []},
+            "seed": 1,
+        }
+        federation = Federation(config=Config.parse(document))
+        run = federation.run(tmp_path / f"{lr}")
+        reached[lr] = run.metrics["val_accuracy"]
+    prepared = federation.prepare()
+    prepared.load()
+    share = commonest(prepared.sites)
+    assert share is not None and reached[None] > share + 0.05, (reached, share)
+    assert reached[PLAIN.lr] < reached[None] - 0.1

@@ -160,4 +160,16 @@ class Clustered:
             model=self.model,
             forms=(self.form(form),),
             dims={"d": self.task.base, **dims},
+            reduced=self._reduced,
         )
+
+    def _reduced(self, rounds: int) -> str:
+        """Return what it is if no cluster can be cut in so many rounds."""
+        first = self.criterion.first_split
+        if self.criterion.epsilon2 is None:
+            why = "epsilon2 is none"
+        elif rounds <= first:
+            why = f"the first cut may come after first_split = {first} rounds, when the run is over"
+        else:
+            return ""
+        return f"one cluster, as FedAvg on the shared layers: {why}"

@@ -25,7 +25,7 @@ class Update(SumMessage):
         "d", unit="weight x record", meaning="n_k times the change D_k", scale="records"
     )
     above: int = count(unit="client", meaning="1 if |D_k| is above epsilon2, else 0")
-    count: int = count(unit="record", meaning="training records n_k")
+    count: int = count(unit="record", meaning="training records n_k", training=True)
 
 
 class BothUpdates(SumMessage):
@@ -40,7 +40,7 @@ class BothUpdates(SumMessage):
     )
     plain: Vector = real("d", unit="weight", meaning="the change D_k")
     above: int = count(unit="client", meaning="1 if |D_k| is above epsilon2, else 0")
-    count: int = count(unit="record", meaning="training records n_k")
+    count: int = count(unit="record", meaning="training records n_k", training=True)
 
 
 class Compare(ReleasedMessage):

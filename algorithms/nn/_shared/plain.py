@@ -14,6 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from algorithms.nn._shared.layouts import Weighing
+from algorithms.nn._shared.sparse import propagation
+
 __all__ = ["Cat", "MixedOutputs", "filled", "linear", "stacked"]
 
 Step = Any
@@ -43,6 +46,26 @@ class MixedOutputs(torch.nn.Module):
         share = self.alpha.to(torch.float32)
         mixed: Tensor = share * self.own(*given) + (1.0 - share) * self.shared(*given)
         return mixed
+
+
+class OnEdges(torch.nn.Module):
+    """A node model that is called with features and edges, and makes its propagation of them.
+
+    Args:
+        inner: takes features, a propagation, a generator, and whether it trains.
+        kind: how neighbours are weighed.
+    """
+
+    def __init__(self, inner: torch.nn.Module, kind: Weighing) -> None:
+        super().__init__()
+        self.inner, self.kind = inner, kind
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Logits, (N, C), of edges int64 (2, M), each pair in both directions, no self-loops."""
+        once = torch.unique(edge_index[:, edge_index[0] < edge_index[1]], dim=1)
+        matrix = propagation(once, len(x), self.kind)
+        logits: Tensor = self.inner(x, matrix, torch.Generator(), False)
+        return logits
 
 
 def filled(parameter: Tensor, values: Tensor) -> None:

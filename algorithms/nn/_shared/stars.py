@@ -162,6 +162,8 @@ def masked_softmax(scores: Tensor, seen: Tensor) -> Tensor:
         scores: (..., n).
         seen: bool, of the same shape.
     """
+    if not scores.shape[-1]:  # a user without ratings: there is nothing whose maximum to take
+        return scores
     lowered = scores.masked_fill(~seen, -torch.inf)
     top = lowered.detach().amax(dim=-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
     raised = torch.exp(lowered - top)

@@ -21,13 +21,10 @@ def given_plugins(run: Path, given: Sequence[str]) -> Iterator[None]:
         PlanDrift: what was given is not what the plan names, by name and digest.
         UsageError: a file cannot be used, or the folder holds no plan.
     """
+    from secure_fgl.store.finished_run import Run
+
     if not given:
         yield
         return
-    from secure_fgl.cli._shared.inputs import load_plan
-    from secure_fgl.plugins.in_use import Plugins
-
-    plugins = Plugins((), given)
-    plugins.hold_to(load_plan(run / "plan.json"))
-    with plugins.in_use():
+    with Run(run).given(given):
         yield

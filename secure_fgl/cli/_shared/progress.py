@@ -93,5 +93,6 @@ def _scores(metrics: Mapping[str, Any], headline: str) -> str:
     headline = "test_told" if "test_told" in metrics else headline  # under clients' own noise
     named = (("val", headline.replace("test_", "val_", 1)), ("test", headline))
     found = [(name, metrics.get(metric)) for name, metric in named]
-    told = [f"{name} {value:.3f}" for name, value in found if isinstance(value, float)]
-    return "  ".join(told) or "not scored"
+    if all(value is None for _, value in found):
+        return "not scored"
+    return "  ".join(f"{n} no records" if v is None else f"{n} {v:.3f}" for n, v in found)

@@ -53,7 +53,8 @@ def pairs_of(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if found := facts[name]:
             yield title, ", ".join(f"{who} ({_time(s)})" for who, s in found.items())
     if facts["lost"]:
-        yield "rounds lost", ", ".join(map(str, facts["lost"]))
+        numbers = facts["lost"]
+        yield "lost", f"{len(numbers)} (round number {', '.join(map(str, numbers))})"
     yield "sent", f"{size(facts['sent'])}, and got {size(facts['received'])}"
     for dataset, spent in facts["budget"].items():
         told = f"epsilon {spent['epsilon']:g} of {spent['of']:g}, {spent['runs']} runs"

@@ -1,0 +1,184 @@
+"""A model of one's own starts from what its module makes, learns, and holds no running figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from algorithms.tasks._sized import Sized
+from secure_fgl.checking.laws import LAWS, ask
+from secure_fgl.checking.subject import subject_of
+from secure_fgl.errors import UsageError
+from secure_fgl.federation import Federation
+from secure_fgl.reasons import explain
+from tests.plugins.page import MODEL, changed, config, write
+from tests.secure_fgl.cli_tools import invoke
+
+BY_NAME = {law.name: law for law in LAWS}
+NORM = "self.norm = torch.nn.LayerNorm(hidden)\n        self.last ="
+USED = "torch.relu(self.norm(product(x, self.first)))"
+
+
+def normed(norm: str = NORM, used: str = USED) -> str:
+    """Return the page's model with a layer between its two."""
+    return changed(("self.last =", norm), ("torch.relu(product(x, self.first))", used), text=MODEL)
+
+
+def federation(file: Path, **more: Any) -> Federation:
+    chosen = config(
+        algorithm={"name": "fed_avg", "rounds": 2},
+        model={"name": file.stem, "hidden": 8},
+        evaluation={"references": []},
+        **more,
+    )
+    return Federation(config=chosen, plugins=[file])
+
+
+def parts(file: Path, seed: int = 0) -> dict[str, Any]:
+    """Return the starting values by parameter."""
+    task: Any = federation(file).build()[0]
+    flat, place, found = task.initial(np.random.default_rng(seed)), 0, {}
+    for name, shape in task.layout():
+        size = int(np.prod(shape))
+        found[name] = flat[place : place + size].reshape(shape)
+        place += size
+    return found
+
+
+def test_scales_start_as_their_module_makes_them_and_the_rest_is_drawn(tmp_path: Path) -> None:
+    found = parts(write(tmp_path, "my_sum", normed()))
+    assert (found["norm.weight"] == 1.0).all() and (found["norm.bias"] == 0.0).all()
+    assert np.isfinite(found["first"]).all() and found["first"].std() > 0.0
+
+
+def test_the_start_is_the_seed_s_and_another_seed_s_another(tmp_path: Path) -> None:
+    text = normed("self.mid = torch.nn.Linear(hidden, hidden)\n        self.last =",
+                  "self.mid(torch.relu(product(x, self.first)))")  # fmt: skip
+    file = write(tmp_path, "my_sum", text)
+    one, again, other = parts(file), parts(file), parts(file, 1)
+    assert all(np.array_equal(one[name], again[name]) for name in one)
+    assert not np.array_equal(one["mid.weight"], other["mid.weight"])
+
+
+def test_a_buffer_that_training_changes_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    norm = "self.norm = torch.nn.BatchNorm1d(hidden)\n        self.last ="
+    file = write(tmp_path, "my_sum", normed(norm))
+    with pytest.raises(UsageError, match=r"norm\.running_mean") as refused:
+        federation(file).build()
+    assert "nobody adds up" in refused.value.why and "LayerNorm" in refused.value.fix
+
+
+@pytest.mark.parametrize(
+    ("norm", "used"),
+    [
+        (
+            "self.norm = torch.nn.BatchNorm1d(hidden, track_running_stats=False)\n"
+            "        self.last =",
+            USED,
+        ),
+        (
+            "self.register_buffer('fixed', torch.rand(hidden))\n        self.last =",
+            "self.fixed * torch.relu(product(x, self.first))",
+        ),
+    ],
+)
+def test_a_buffer_that_stays_is_the_same_at_every_client(
+    norm: str, used: str, tmp_path: Path
+) -> None:
+    task: Any = federation(write(tmp_path, "my_sum", normed(norm, used))).build()[0]
+    one, other = (dict(task.module().named_buffers()) for _ in range(2))
+    assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_the_check_asks_whether_a_model_learns(tmp_path: Path) -> None:
+    """The control starts every scale at 0, as all parameters without two dimensions once did."""
+    file = write(tmp_path, "my_sum", normed())
+
+    def outcome() -> Any:
+        with subject_of([file]) as subject:
+            return ask(BY_NAME["learns"], subject), ask(BY_NAME["start"], subject)
+
+    learns, start = outcome()
+    assert (learns.status, start.status) == ("OK", "OK"), (learns, start)
+    with patch("algorithms.nn._shared.own_start.started", lambda module, drawn: drawn):
+        learns, start = outcome()
+    assert learns.status == start.status == "FAIL"
+    assert "commonest class" in learns.detail and "norm.weight" in start.detail
+
+
+def test_a_module_that_is_made_otherwise_each_time_breaks_the_law(tmp_path: Path) -> None:
+    text = changed(
+        ("import torch\n", "import numpy as np\nimport torch\n"),
+        ("torch.empty(hidden, classes)",
+         "torch.tensor(np.random.default_rng().normal(size=(hidden, classes))).float()"),
+        text=MODEL,
+    )  # fmt: skip
+    with subject_of([write(tmp_path, "my_sum", text)]) as subject:
+        found = ask(BY_NAME["start"], subject)
+    assert found.status == "FAIL" and "last is made otherwise each time" in found.detail
+
+
+def test_ours_are_drawn_as_before() -> None:
+    chosen = config(algorithm={"name": "fed_avg", "rounds": 1}, model={"name": "gcn", "hidden": 8})
+    task: Any = Federation(config=chosen).build()[0]
+    drawn = Sized._unmade(task, np.random.default_rng(3))
+    assert np.array_equal(task.initial(np.random.default_rng(3)), drawn)
+
+
+BROKEN = changed(("@ self.last)", "@ self.first)"), text=MODEL)
+
+
+def test_a_plug_in_s_error_names_its_own_line(tmp_path: Path) -> None:
+    file = write(tmp_path, "my_sum", BROKEN)
+    line = next(n for n, text in enumerate(BROKEN.splitlines(), 1) if "@ self.first" in text)
+    with subject_of([file]) as subject:
+        found = ask(BY_NAME["runs"], subject)
+    assert found.status == "FAIL" and f"my_sum.py, line {line}: return" in found.detail
+    with pytest.raises(Exception, match="internal") as refused:
+        federation(file).run(tmp_path / "run")
+    told = "\n".join(explain(refused.value))
+    assert f"my_sum.py, line {line}: return" in told and "cannot be multiplied" in told
+    refused.value.generated = False  # type: ignore[attr-defined]
+    told = "\n".join(explain(refused.value))  # of real data the text may hold a value
+    assert f"my_sum.py, line {line}: return" in told and "cannot be multiplied" not in told
+    shown = invoke("check", file)
+    assert shown.exit_code == 3 and "my_sum.py, line" in shown.stdout
+
+
+def test_a_fault_of_ours_is_said_as_one(tmp_path: Path) -> None:
+    chosen = config(algorithm={"name": "fed_avg", "rounds": 1})
+    wrong = IndexError("amax(): Expected reduction dim 0 to have non-zero size")
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise wrong
+
+    with (
+        patch("algorithms.tasks._flat.FlatTask.fit", fails),
+        pytest.raises(Exception, match="internal") as refused,
+    ):
+        Federation(config=chosen).run(tmp_path / "run")
+    told = "\n".join(explain(refused.value))
+    assert "a fault in the program, not in your data" in told and "--verbose" in told
+    refused.value.__cause__ = ValueError("a label outside the classes")
+    assert "not in your data" not in "\n".join(explain(refused.value))  # control
+
+
+def test_the_type_of_propagation_is_as_the_page_says() -> None:
+    import torch
+
+    from algorithms.nn._shared.sparse import propagation
+    from tests.plugins.page import PAGE
+
+    page = PAGE.split("```pycon\n")[1].split("```")[0]
+    scope: dict[str, Any] = {"torch": torch, "propagation": propagation}
+    for line in page.splitlines():
+        if line.startswith(">>> ") and "=" in line:
+            exec(line[4:], scope)
+    assert scope["edge_index"].tolist() == [[1, 0, 2, 1], [0, 1, 1, 2]]
+    assert str(scope["edge_index"].tolist()) in page
+    assert SimpleNamespace(**scope).matrix.values().tolist() == [1.0, 0.5, 0.5, 1.0]
