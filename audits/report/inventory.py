@@ -119,7 +119,7 @@ def _egress(key: tuple[Any, ...], tally: _Tally, yardstick: Yardstick) -> Egress
         said = [MessageFacts(name=m.name, fields=m.fields) for m in item.messages]
     return Egress(
         item=name,
-        payloads=payloads_of(item, yardstick.policy) if item is not None else (),
+        payloads=payloads_of(item, yardstick.plan, yardstick.policy) if item is not None else (),
         sender_role=sender,
         recipient_role=recipient,
         disclosure=disclosure,

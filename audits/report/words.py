@@ -41,6 +41,8 @@ NAMES = {
     "P21": "weighted rows over a cohort",
 }
 """Payload id -> what it is, as part of a sentence."""
+FORMS = frozenset({"P03", "P04"})
+"""Masked and encrypted values: what a payload looks like on its way."""
 
 
 _UNPLAIN = re.compile(r"[^\n\t -~]")

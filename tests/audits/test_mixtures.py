@@ -83,7 +83,7 @@ def test_the_report_says_what_the_aggregator_read(honest: Toy) -> None:
     views = {view.viewer: view.sees for view in build_report(honest.view()).views}
     assert any("mixtures of one client's records" in seen for seen in views["aggregator"])
     (item,) = [i for i in honest.plan.items if i.id == "mash.up.MIXED"]
-    assert payloads_of(item, policy()) == ("P10", "P11")
+    assert payloads_of(item, honest.plan, policy()) == ("P10", "P11")
     (warned,) = [w for w in honest.plan.warnings if w.startswith("mash.up.MIXED")]
     assert "attack A06" in warned and "how many centres of each class" in warned
     assert "how many training nodes a client has" in warned

@@ -80,7 +80,7 @@ def _in_clear(case: Case, ask: Asked) -> Iterator[Opened]:
 
 
 def _sums(case: Case, item: Item, round: int, clients: frozenset[str]) -> Iterator[Opened]:
-    payload = payload_of(item, case.policy)
+    payload = payload_of(item, case.plan, case.policy)
     if payload == "P17" and len(clients) > 1:
         payload = "P05"  # a sum of counts is a sum
     for message in item.messages:

@@ -315,11 +315,11 @@ def test_a_verdict_needs_its_figures():
 )
 def test_payloads_of_a_plan(policy, wanted):
     case = Case(run_toy(policy, rounds=1).view())
-    found = {item.id: payloads.payloads_of(item, case.policy) for item in case.plan.items}
+    found = {item.id: payloads.payloads_of(item, case.plan, case.policy) for item in case.plan.items}
     assert set(found["step.up.SUM"]) == wanted
     assert found["refusal.client"] == ("P20",)
     assert found["step.down"] == ("P19",)
-    assert payloads.payload_of(case.plan.item("step.up.SUM"), case.policy) in wanted
+    assert payloads.payload_of(case.plan.item("step.up.SUM"), case.plan, case.policy) in wanted
     assert wanted | {"P18", "P19", "P20"} >= set(payloads.sent(case.plan, case.policy))
 
 
