@@ -27,6 +27,7 @@ from protocols.wire.roles import Role
 from protocols.wire.roster import EVERYONE
 
 UNKNOWN = "unknown"  # the role of a recipient that is not on the roster
+_POSSIBLE = (Service.REFUSAL, Service.TOTALS)  # planned for what may happen; nobody misses them
 
 
 class _Tally:
@@ -169,7 +170,7 @@ def plan_diff(
             for count, item in zip(counts, yardstick.plan.items, strict=True)
             if count.planned
             and not count.seen
-            and item.part is not Service.REFUSAL  # planned as possible; nobody misses it
+            and item.part not in _POSSIBLE
             and not any(other.id in seen for other in yardstick.plan.instead_of(item))
         ),
         denied=tuple(

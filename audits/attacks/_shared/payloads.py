@@ -27,6 +27,7 @@ from protocols.wire.control import CONTROL
 from protocols.wire.roles import Role
 
 __all__ = [
+    "NOT_ATTACKED",
     "NO_DATA",
     "PAYLOADS",
     "ROUNDS",
@@ -72,14 +73,14 @@ PAYLOADS = {
 }
 
 _WHY = {
-    "P03": "a share under its masks is uniform; no attack is tried on it by itself, the sum is",
-    "P04": "no attack is tried on the encryption itself; the inventory lists its fields and sizes",
     "P09": "only means over cells of users are opened; no attack on them is written yet",
     "P17": "no attack looked at it; the inventory lists every field",
-    "P18": "keys and rosters are made of nobody's data; the inventory lists every field",
-    "P20": "refusals say one code of a closed list; audit scan searches what is handed on",
     "P21": "A04 and A05 look at weighted rows, A12 at means of neighbours' models",
 }
+NOT_ATTACKED = frozenset({"P03", "P04", "P18", "P20"})
+"""What no attack applies to: forms of what is attacked once it is opened (a masked share is
+uniform, encryption rests on its assumption), what no data enters, and codes of a closed list. They
+stand in the inventory; to call them untested would hide what is."""
 _ROW = "P21"
 _NONE_YET = "no attack is written for it yet"
 NO_DATA = frozenset(
@@ -165,8 +166,11 @@ def payloads_of(item: Item, plan: Plan, policy: PrivacyPolicy) -> tuple[str, ...
         found = _MATCHING.get(item.step, ("P04",))
     if found:
         return found
-    if item.disclosure not in _OTHERS:
-        return _handed_on(item, policy)
+    return _alone(item) if item.disclosure in _OTHERS else _handed_on(item, policy)
+
+
+def _alone(item: Item) -> tuple[str, ...]:
+    """Return what an item is whose disclosure says so."""
     one = "P07" if _rows(item) else _OTHERS[item.disclosure]
     if item.sender == Role.CLIENT and not _forms(item):
         one = _ALONE.get(one, one)
@@ -180,8 +184,9 @@ def _opening(item: Item, plan: Plan, policy: PrivacyPolicy) -> tuple[str, ...]:
     """Return what a total is that its key's holder opens: blinded, then as its receiver has it."""
     if item.step is Step.OPEN:
         return ("P04",)
-    found = payloads_of(plan.find(item.exchange, Disclosure.SUM, Step.UP), plan, policy)
-    return tuple(one for one in found if one not in ("P03", "P04"))
+    sums = [up for up in plan.all_of(Disclosure.SUM, Step.UP) if up.exchange == item.exchange]
+    found = dict.fromkeys(id for up in sums for id in payloads_of(up, plan, policy))
+    return tuple(id for id in found if id not in ("P03", "P04")) or ("P05",)
 
 
 def _handed_on(item: Item, policy: PrivacyPolicy) -> tuple[str, ...]:
@@ -345,7 +350,7 @@ def looked_at(one: Attack, plan: Plan) -> tuple[str, ...]:
 def not_tested(
     plan: Plan, policy: PrivacyPolicy, tried: Iterable[str], why: dict[str, str]
 ) -> tuple[NotTested, ...]:
-    """Return what a plan sends and no attack looked at.
+    """Return what a plan sends, attacks apply to, and none looked at.
 
     Args:
         plan: of the run.
@@ -353,7 +358,7 @@ def not_tested(
         tried: ids that an attack looked at.
         why: id -> why an attack on it came to nothing.
     """
-    missing = sorted(set(sent(plan, policy)) - set(tried))
+    missing = sorted(set(sent(plan, policy)) - set(tried) - NOT_ATTACKED)
     return tuple(
         NotTested(payload=p, why=why.get(p, _WHY.get(p, _NONE_YET))[:400]) for p in missing
     )

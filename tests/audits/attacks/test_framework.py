@@ -315,7 +315,9 @@ def test_a_verdict_needs_its_figures():
 )
 def test_payloads_of_a_plan(policy, wanted):
     case = Case(run_toy(policy, rounds=1).view())
-    found = {item.id: payloads.payloads_of(item, case.plan, case.policy) for item in case.plan.items}
+    found = {
+        item.id: payloads.payloads_of(item, case.plan, case.policy) for item in case.plan.items
+    }
     assert set(found["step.up.SUM"]) == wanted
     assert found["refusal.client"] == ("P20",)
     assert found["step.down"] == ("P19",)

@@ -278,7 +278,10 @@ def test_whatever_clients_of_an_algorithm_say_alone_can_have_a_row(
     federation = Federation.from_config(Config.parse(chosen))
     plan = federation.plan()
     items = [item for item in plan.items if item.sender == Role.CLIENT]
-    alone = {payload_of(i, plan, federation.policy) for i in items if i.step is Step.UP} - {"", "P02"}
+    alone = {payload_of(i, plan, federation.policy) for i in items if i.step is Step.UP} - {
+        "",
+        "P02",
+    }
     assert alone and alone <= {*ATTACK.payloads, *structure.RULE.also}
 
 
