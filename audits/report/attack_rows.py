@@ -290,7 +290,7 @@ def singled_out(found: Outcome, plan: Plan, egress: Sequence[Egress], *, noised:
     if left:
         said.append(f"No attack looked at {left}")
     state: State = "OK"
-    if left or any(row.verdict != "PASS" for row in rows):
+    if left or words.readable(egress) or any(row.verdict != "PASS" for row in rows):
         state = "ATTENTION"
     if broken or any(row.verdict == "FAIL" and not warning(row) for row in rows):
         state = "FAIL"

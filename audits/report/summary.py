@@ -231,11 +231,13 @@ def _left(egress: Sequence[Egress], side: str = "") -> Line:
             f"and receipts ({words.size(sum(row.bytes for row in control))}), sealed or public"
         )
     answer = f"From {whose}: {'; '.join(parts)}." if parts else f"Nothing left {whose}."
-    unsafe = any(row.unsafe for row in egress)
+    unsafe, read = any(row.unsafe for row in egress), words.readable(egress)
+    if read:
+        answer += f" Of single clients, and read as they are by whoever receives them: {read}."
     return Line(
         question="What left, to whom, how often, how big, protected how?",
         answer=answer,
-        state="FAIL" if unsafe else "OK",
+        state="FAIL" if unsafe else "ATTENTION" if read else "OK",
     )
 
 

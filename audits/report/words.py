@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
+
+from audits.report.models import Egress
 
 _STEP = 1000
 _SUMS = (
@@ -41,6 +44,8 @@ NAMES = {
     "P21": "weighted rows over a cohort",
 }
 """Payload id -> what it is, as part of a sentence."""
+READABLE = frozenset({"P01", "P10", "P11", "P14"})
+"""What one client sent and its receiver reads as it is, without noise."""
 FORMS = frozenset({"P03", "P04"})
 """Masked and encrypted values: what a payload looks like on its way."""
 
@@ -184,3 +189,9 @@ def decimal(text: str) -> str:
         return f"{float(text):.3g}"
     except ValueError:
         return text
+
+
+def readable(egress: Iterable[Egress]) -> str:
+    """Return what left of single clients that its receiver reads, in words; empty if nothing."""
+    found = {id for row in egress for id in row.payloads if id in READABLE}
+    return ", ".join(f"{NAMES[id]} ({id})" for id in sorted(found))
