@@ -10,6 +10,7 @@ import pytest
 
 from audits.attacks._shared import payloads
 from audits.attacks._shared.payloads import NO_DATA, payloads_of, sent
+from audits.report.build import build_report
 from protocols.disclosures.names import Disclosure
 from protocols.errors import NotAdmitted
 from protocols.messages import Message
@@ -19,8 +20,9 @@ from protocols.wire.control import CONTROL
 from secure_fgl.catalogue import algorithm_names
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
+from secure_fgl.store.finished_run import Run
 from tests.laws.conftest import Recorded
-from tests.laws.runs import POLICIES, Recording, config, quick, record, steady
+from tests.laws.runs import POLICIES, PROTECTED, Recording, config, pairs, quick, record, steady
 
 NOTHING = {"P18"}
 ROWS = {"Examine", "RowSeeds", "Reveal", "Cosines", "SignedCut", "RowBoxes", "Row"}
@@ -104,6 +106,13 @@ def plans(name: str) -> list[tuple[Any, Any]]:
         except NotAdmitted:
             continue
     return found
+
+
+@pytest.mark.parametrize(("name", "policy"), quick(pairs(PROTECTED)))
+def test_a_run_that_went_to_its_end_has_no_finding_about_what_did_not_leave(recorded, name, policy):
+    report = build_report(Run(recorded(name, policy).path).view())
+    assert {f.item for f in report.findings if f.rule == "MISSING"} == set()
+    assert report.plan_diff.missing == ()
 
 
 @pytest.mark.parametrize("name", algorithm_names())

@@ -127,7 +127,7 @@ def test_what_no_attack_looked_at_is_listed_with_its_reason(clear, masked, only)
     only(Made(rows=(NotApplicable("there is no head", "P01"),)))
     missing = {n.payload: n.why for n in attack(material(clear, ())).not_tested}
     assert missing["P01"] == "A91: there is no head"
-    assert {"P17", "P18", "P19", "P20"} <= set(missing)
+    assert {"P17", "P19"} <= set(missing) and not {"P18", "P20"} & set(missing)
     only(Made(crash=True))
     why = {n.payload: n.why for n in attack(material(masked, ())).not_tested}
     assert why["P05"] == "A91: the attack failed (KeyError)"
