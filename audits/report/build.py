@@ -24,7 +24,7 @@ from audits.findings.snapshot import read_snapshot
 from audits.findings.waivers import waived
 from audits.findings.weights import flattened, ranks
 from audits.report.attack_rows import outcome, succeeded
-from audits.report.budget import accounts, worst_view
+from audits.report.budget import accounts
 from audits.report.budget_timeline import spending
 from audits.report.inventory import inventory, parties, plan_diff, roll_up
 from audits.report.learning.curves import curves
@@ -91,18 +91,7 @@ def report_of(case: Case) -> Report:
         summary=own_summary(case, egress)
         if side
         else summary(plan, case.policy, diff, egress, gone, smallest),
-        verdict_strip=strip(
-            plan,
-            diff,
-            egress,
-            found,
-            evidence,
-            spent,
-            tried,
-            len(cautions),
-            worst=worst_view(case),
-            simulated=simulated,
-        ),
+        verdict_strip=strip(case, diff, egress, found, evidence, spent, tried, len(cautions)),
         side=side,
         scope=scope(plan, egress, smallest),
         parties=parties(case.ledger_index, yardstick, charter),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from audits.evidence.steps import Verification
+from audits.evidence.steps import Case, Verification
 from audits.findings.rules import SEVERITIES
 from audits.report import words
 from audits.report.attack_rows import Outcome, singled_out, undecided
 from audits.report.attack_words import untested
-from audits.report.budget import Worst, budget_line
+from audits.report.budget import budget_line, worst_view
 from audits.report.models import Account, Dropouts, Egress, Finding, Line, PlanDiff, State
 from audits.report.scope import approved, intact
 from protocols.disclosures.names import Disclosure
@@ -163,8 +163,8 @@ def _up(egress: Sequence[Egress]) -> list[Egress]:
     return [row for row in egress if row.sender_role == Role.CLIENT]
 
 
-def strip(  # noqa: PLR0913 - every line is about something else
-    plan: Plan,
+def strip(
+    case: Case,
     diff: PlanDiff,
     egress: Sequence[Egress],
     found: Sequence[Finding],
@@ -172,22 +172,19 @@ def strip(  # noqa: PLR0913 - every line is about something else
     spent: Sequence[Account],
     tried: Outcome,
     limit_count: int,
-    *,
-    worst: Worst | None,
-    simulated: bool,
 ) -> tuple[Line, ...]:
     """Return the seven lines that a compliance officer asks for, in that order.
 
     In memory the first of them begins with :data:`SIMULATION`.
     """
     first = _planned(diff, evidence.side)
-    if simulated:
+    if case.roster_file.simulated:
         first = first.model_copy(update={"answer": f"{SIMULATION}. {first.answer}"})
     return (
         first,
         _left(egress, evidence.side),
-        singled_out(tried, plan, egress, noised=bool(spent[0].covered)),
-        budget_line(spent, worst),
+        singled_out(tried, case.plan, egress, noised=bool(spent[0].covered)),
+        budget_line(spent, worst_view(case)),
         _remains(found, tried, limit_count),
         intact(evidence),
         approved(evidence),
