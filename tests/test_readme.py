@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -96,8 +97,36 @@ def test_the_command_blocks_do_what_their_comments_say(
             assert "Not signed" in done.stdout + done.stderr
     report = json.loads((folder / "runs/demo/report/report.json").read_text())
     assert report["attacks"] and report["tried"]["used"]
+    a_release_succeeds_once_what_is_open_is_accepted(folder)
     assert (folder / "runs/demo.zip").is_file()
     assert json.loads((folder / "runs/pia.json").read_text())
+
+
+def a_release_succeeds_once_what_is_open_is_accepted(folder: Path) -> None:
+    """The table's line, on the run of the blocks: 3, and 0 with each open question waived by name.
+
+    A waiver that names another attack's question, or none at all, changes nothing.
+    """
+    (line,) = re.findall(r"`(secure-fgl audit release RUN --require [^`]*)`", README)
+    line = line.replace("RUN", "runs/demo")
+    before = in_process(f"{line} --format json")
+    assert before.returncode == 3, before.stderr
+    answers = json.loads(before.stdout)["attacks"]
+    assert {one["id"] for one in answers} == {"A05", "A09"}
+    rules = {"FAIL": "ATTACK", "INCONCLUSIVE": "INCONCLUSIVE", "NOT_TESTED": "NOT_TESTED"}
+    entries = [
+        {
+            "rule": f"{rules[one['verdict']]}_{one['id']}", "payload": one["payload"],
+            "item": one["what"], "owner": "M. Bloch", "reason": "generated data",
+            "until": (datetime.now(UTC).date() + timedelta(days=30)).isoformat(),
+        }
+        for one in answers if one["verdict"] != "PASS"
+    ]  # fmt: skip
+    assert entries and not any(one["rule"].endswith("A09") for one in entries)
+    for accepted, code in ((entries, 0), (entries[:-1], 3), ([], 3)):
+        (folder / "accepted.json").write_text(json.dumps(accepted))
+        done = in_process(f"{line} --waivers accepted.json")
+        assert done.returncode == code, (accepted, done.stderr)
 
 
 def test_the_other_commands_are_targets_of_make(tmp_path: Path) -> None:

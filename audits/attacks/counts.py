@@ -50,6 +50,7 @@ from audits.attacks._shared.samples import Findings, NotApplicable, Samples
 from audits.evidence.steps import Case
 from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import MessagePlan
+from protocols.wire.roles import Role
 
 __all__ = ["ATTACK", "SCORES", "SIZES", "STAYING", "TIMES"]
 
@@ -125,9 +126,11 @@ def _numbers(message: MessagePlan) -> list[str]:
 
 
 def _others(case: Case) -> list[str]:
-    """Return the messages that tell numbers, and not by a sum."""
-    items = (item for item in case.plan.items if item.disclosure is not Disclosure.SUM)
-    told = (item for item in items if payload_of(item, case.policy) == _PAYLOAD and item.times)
+    """Return the clients' messages that tell numbers, and not by a sum."""
+    plan, policy = case.plan, case.policy
+    items = (i for i in plan.items if i.sender == Role.CLIENT and i.times)
+    alone = (item for item in items if item.disclosure is not Disclosure.SUM)
+    told = (item for item in alone if payload_of(item, plan, policy) == _PAYLOAD)
     return sorted({message.name for item in told for message in item.messages})
 
 

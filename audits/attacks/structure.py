@@ -23,9 +23,15 @@ small, and every one must be found. Null: the run's own record with so many doub
 in the same sums as it is, that the colluders cannot strike them all out; permuted, so that places
 mean nothing. Nobody who has such a double can be singled out, so nothing may be found.
 
-What it cannot show. It trusts the ledgers: run ``audit verify`` first. It does not look into sums:
-an entry to which only one client contributed is that client's value in any sum (O12), and the
-ledgers, which hold no values, cannot tell; what the plan says of it is printed instead.
+A fourth question is asked of changes of the model in rounds that were captured:
+
+* singletons: does an entry of a total come from one client alone, or from one client and as many
+  others as may collude? Then it is that client's value, in a sum over however many (O12).
+
+What it cannot show. It trusts the ledgers: run ``audit verify`` first. Ledgers hold no values, so
+without captures nobody can count who contributed to an entry; what the plan says of it is printed
+instead. An entry counts as one's own where all others' values are zero before rounding: others'
+values may be next to nothing all the same.
 
 Sources: AUDITS.md A.3 and A.4; So, Ali, Güler, Jiao and Avestimehr, "Securing secure aggregation:
 mitigating multi-round privacy leakage in federated learning", AAAI 2023, for sums over rounds.
@@ -46,9 +52,9 @@ from audits.attacks._methods.opened import Opened, opened_sums
 from audits.attacks._shared.material import Material
 from audits.attacks._shared.rules import Rule
 from audits.attacks._shared.samples import Findings, NotApplicable, Samples
-from audits.evidence.steps import Case
 from audits.report.words import plural
 from protocols.disclosures.names import Disclosure
+from protocols.plan.plan import Item
 from protocols.plan.steps import Step
 
 __all__ = ["ALL_ROUNDS", "ATTACK", "COHORT", "ONE_ROUND", "SINGLETONS"]
@@ -210,15 +216,15 @@ def _names(seen: Mapping[str, bool]) -> str:
     return f"{len(found)} of {len(seen)} clients can be singled out, {found[0][:40]} among them"
 
 
-def _samples(payload: str, record: _Record, asked: _Question) -> Samples:
-    exposed = np.array([asked.seen[name] for name in record.clients], dtype=np.float64)
+def _samples(payload: str, clients: Sequence[str], asked: _Question) -> Samples:
+    exposed = np.array([asked.seen[name] for name in clients], dtype=np.float64)
     return Samples(
         payload=payload,
         what=asked.what,
-        units=tuple(record.clients),
+        units=tuple(clients),
         prior=np.zeros(exposed.size),  # without the sums nobody is singled out
         raw=np.full(exposed.size, float(asked.raw)),
-        null=np.array([asked.null[name] for name in record.clients], dtype=np.float64),
+        null=np.array([asked.null[name] for name in clients], dtype=np.float64),
         protected=exposed,
         positives=int(exposed.sum()),
         negatives=int(exposed.size - exposed.sum()),
@@ -227,24 +233,75 @@ def _samples(payload: str, record: _Record, asked: _Question) -> Samples:
     )
 
 
-def _single(case: Case) -> NotApplicable:
-    """Say what the plan declares of entries with one contributor (O12)."""
-    vectors = {
-        item.id: sum(prod(f.shape) for m in item.messages for f in m.fields if f.shape)
-        for item in case.plan.all_of(Disclosure.SUM, Step.UP)
-        if item.noise is None
-    }
-    declared = [f"{name} ({count} entries)" for name, count in vectors.items() if count]
+def _single(material: Material, rng: np.random.Generator) -> list[Samples | NotApplicable]:
+    """Ask which entries of totals have one contributor (O12): counted, or as the plan declares."""
+    bare = [
+        item
+        for item in material.case.plan.all_of(Disclosure.SUM, Step.UP)
+        if item.noise is None and _vectors(item)
+    ]
+    counted = _counted(material, rng) if bare else None
+    left = [item for item in bare if counted is None or {*_vectors(item)} != {"delta"}]
+    rows: list[Samples | NotApplicable] = [counted] if counted is not None else []
+    return rows if counted is not None and not left else [*rows, _declared(left)]
+
+
+def _vectors(item: Item) -> dict[str, int]:
+    """Return the fields of an item that are vectors, and how many entries each has."""
+    return {f.name: prod(f.shape) for m in item.messages for f in m.fields if f.shape}
+
+
+def _declared(left: Sequence[Item]) -> NotApplicable:
+    """Say what the plan declares of entries of which nobody counted who contributed."""
+    declared = [f"{item.id} ({sum(_vectors(item).values())} entries)" for item in left]
     said = (
         f"the plan cannot exclude it for {', '.join(declared)}"
         if declared
         else "no sum without noise holds a vector"
     )
     return NotApplicable(
-        reason=f"which entries have a single contributor stands in no ledger; {said[:300]} (O12)",
+        reason=f"which entries have a single contributor stands in no ledger, and no capture of "
+        f"all clients of a total tells; {said[:300]} (O12)",
         what=SINGLETONS,
         arises=bool(declared),
     )
+
+
+def _counted(material: Material, rng: np.random.Generator) -> Samples | None:
+    """Return which clients have an entry to themselves; None without a total that is whole here."""
+    colluders, rounds = material.case.policy.colluders, dict[int, dict[str, Flags]]()
+    for one in material.exposures if not material.units else ():  # at a site others are drawn
+        if one.seen is not None and one.cohort > 1 and not one.payload and "delta" in one.raw:
+            moved = np.asarray(one.raw["delta"]).ravel() != 0
+            rounds.setdefault(one.round, {})[one.client] = moved
+    sizes = {one.round: one.cohort for one in material.exposures}
+    whole = {number: found for number, found in rounds.items() if len(found) == sizes[number]}
+    if not whole:
+        return None
+    clients = sorted({name for found in whole.values() for name in found})
+    seen, null, raw, entries = dict.fromkeys(clients, False), dict.fromkeys(clients, False), True, 0
+    for found in whole.values():
+        names, moved = sorted(found), np.stack([found[name] for name in sorted(found)])
+        alone = _alone(moved, colluders)
+        doubled = _alone(np.tile(moved, (colluders + 2, 1)), colluders)[: len(names)]
+        entries += int(alone.any(axis=0).sum())
+        for place, name in enumerate(names):
+            seen[name] |= bool(alone[place].any())
+            null[name] |= bool(doubled[place].any())
+        for place in rng.choice(len(names), size=min(_PLANTED, len(names)), replace=False):
+            planted = np.zeros((len(names), 1), dtype=np.bool_)
+            planted[place] = True
+            raw &= bool(_alone(np.hstack([moved, planted]), colluders)[place, -1])
+    note = f"{_names(seen)}; {entries} such entries in {plural(len(whole), 'captured total')}"
+    note += f"; {colluders} clients may collude"
+    asked = _Question(SINGLETONS, seen, raw, null, note)
+    return _samples("P05", clients, asked)
+
+
+def _alone(moved: Flags, colluders: int) -> Flags:
+    """Tell for each client and entry (n, d) whether only it and at most the colluders moved it."""
+    found: Flags = moved & (moved.sum(axis=0) <= 1 + colluders)
+    return found
 
 
 @dataclass(frozen=True)
@@ -262,7 +319,7 @@ class Structure:
     needs_capture: bool = False
 
     def run(self, material: Material, rng: np.random.Generator, profile: str) -> Findings:
-        """Ask the three questions of every kind of payload that was opened.
+        """Ask the questions of every kind of payload that was opened, and who contributed to what.
 
         Raises:
             EvidenceError: see :func:`opened_sums`.
@@ -285,8 +342,8 @@ class Structure:
                 _combined(record, ONE_ROUND, _by_round),
                 _combined(record, ALL_ROUNDS, _by_kind),
             ):
-                rows.append(_samples(payload, record, asked))
-        return Findings((*rows, _single(case)))
+                rows.append(_samples(payload, record.clients, asked))
+        return Findings((*rows, *_single(material, rng)))
 
 
 def _by_round(one: Opened) -> object:

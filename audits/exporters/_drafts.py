@@ -104,7 +104,11 @@ def impacts(report: Report) -> list[str]:
 
 def threats(report: Report) -> list[str]:
     """Return the questions that attacks asked, with their verdicts, and what nobody asked."""
-    tried = [f"{row.question} ({row.id} on {row.payload}: {row.verdict})" for row in report.attacks]
+    tried = [
+        f"{row.question} ({row.id} on {row.payload or 'the run'}: {row.verdict})"
+        for row in report.attacks
+        if row.verdict != "NOT_APPLICABLE"
+    ]
     return tried + [f"{row.payload} was not tested: {row.why}" for row in report.not_tested]
 
 
@@ -118,10 +122,12 @@ def measures(report: Report) -> list[tuple[str, str]]:
     used = {words.guard(guard) for row in report.egress for guard in row.protection}
     found = dict(text for guard, text in MEASURES.items() if guard in used)
     subject = report.subject
-    found["One door and an approved plan"] = (
+    found["One door and a plan"] = (
         f"Only what the plan {subject.plan_digest} lists can leave. Unplanned releases: "
         f"{len(report.plan_diff.unplanned)}; refused requests: {len(report.plan_diff.denied)}."
     )
+    approval = report.verdict_strip[-1]
+    found[approval.question.rstrip("?")] = f"{approval.state}. {approval.answer}"
     found["Signed ledgers"] = (
         f"Every party keeps a signed ledger of what it sent and received. Evidence: "
         f"{report.integrity.verdict}."

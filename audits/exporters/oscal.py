@@ -73,8 +73,7 @@ def export(report: Report, catalog: Any) -> bytes:
         },
         "import-ap": {
             "href": f"#{plan}",
-            "remarks": "The approved plan of the run. It is no assessment plan of OSCAL; name "
-            "yours here.",
+            "remarks": "The plan of the run. It is no assessment plan of OSCAL; name yours here.",
         },
         "results": [result],
         "back-matter": {

@@ -22,6 +22,7 @@ from audits.findings.snapshot import Measured, Noted, Sent, Snapshot, Spent, exc
 from audits.report import words
 from audits.report.models import Report, Severity
 from audits.report.sections import Change, Changes, Move
+from protocols.wire.roles import Role
 
 __all__ = ["STILL", "changes", "lost", "since"]
 
@@ -40,6 +41,7 @@ _CLAIM = "CLAIM_FALSIFIED"
 _FILE = ("ATTACKS_REFUSED", "ATTACKS_OTHER_VERSION")
 _UNSAFE = "unsafe_clear"
 _CONTROL = {"P18", "P20"}  # keys, rosters, refusals: derived from nobody's data
+_FOLLOWS = {"P04", "P05", "P06", "P17"}  # on from others than clients: rated where clients send it
 
 
 def since(baseline: bytes, new: Report) -> Changes:
@@ -332,7 +334,8 @@ def _routes(was: Sent | None, now: Sent | None) -> Iterator[tuple[Move, Severity
 def _weight(row: Sent) -> Severity:
     if row.unsafe:
         return "critical"
-    control = bool(row.payloads) and set(row.payloads) <= _CONTROL
+    mild = _CONTROL if row.sender == Role.CLIENT else _CONTROL | _FOLLOWS
+    control = bool(row.payloads) and set(row.payloads) <= mild
     return "low" if control or not row.fields else "high"
 
 

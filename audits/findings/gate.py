@@ -2,16 +2,17 @@
 
 Stricter than the policy's own rule (`audits.findings.release.SITE`): every row of an attack must
 PASS, or be a FAIL, ABOVE_PRIOR or INCONCLUSIVE that somebody accepted with a waiver of the report
-that is in force. What was not run, what crashed, what its own control calls invalid and what does
-not apply is no answer, and no waiver stands in for it. A margin may be set below the attacks' own,
-never above: rows are then judged anew from their figures, and a waiver of a milder verdict does not
-count.
+that is in force. The same holds of a question that an attack which was run left open, with a
+written reason (too few records for one of its figures, no captures for another). What was not run
+at all, what crashed, what its own control calls invalid and what does not apply is no answer, and no
+waiver stands in for it. A margin may be set below the attacks' own, never above: rows are then judged anew
+from their figures, and a waiver of a milder verdict does not count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from audits.attacks._shared.models import FIGURES, AttackRow
@@ -25,6 +26,9 @@ __all__ = ["GATE", "Answer", "answers", "predicate", "withheld"]
 
 GATE = Rule(("PASS",), ("FAIL", "ABOVE_PRIOR", "INCONCLUSIVE"))
 """Of ``audit release``."""
+_LEFT_OPEN = Rule(GATE.answers, ("FAIL", "ABOVE_PRIOR", "INCONCLUSIVE", "NOT_TESTED"))
+"""Likewise, of an attack that was run: one of its rows is judged."""
+_JUDGED = ("PASS", "FAIL", "ABOVE_PRIOR", "INCONCLUSIVE")
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Answer:
         verdict: at the margin asked for.
         margin: by which it was judged, as decimal text; empty where nothing was.
         waiver: who accepted it, if it needs that.
+        ran: whether its attack was run, with a verdict on some question.
     """
 
     attack: str
@@ -44,6 +49,12 @@ class Answer:
     verdict: str = "NOT_TESTED"
     margin: str = ""
     waiver: Waived | None = None
+    ran: bool = False
+
+    @property
+    def rule(self) -> Rule:
+        """Return which verdicts let a model out, and which a waiver may stand in for."""
+        return _LEFT_OPEN if self.ran else GATE
 
     @property
     def named(self) -> str:
@@ -86,11 +97,12 @@ def _of(report: Report, attack: str, margin: str) -> Iterator[Answer]:
         yield Answer(attack)
     sites = report.at_sites.rows if report.at_sites is not None else ()
     lost = [row for row in sites if row.id == attack and row.verdict == "FAIL"]
+    ran = any(row.verdict in _JUDGED for row in told)
     for row in (*told, *(one.model_copy(update={"what": f"at sites: {one.what}"}) for one in lost)):
         verdict, by = _judged(row, margin)
-        needs = verdict in (GATE.waivable or ()) and verdict == row.verdict
-        waiver = _waiver(report.findings, row) if needs else None
-        yield Answer(attack, row.payload, row.what, verdict, by, waiver)
+        found = Answer(attack, row.payload, row.what, verdict, by, ran=ran)
+        needs = verdict in (found.rule.waivable or ()) and verdict == row.verdict
+        yield replace(found, waiver=_waiver(report.findings, row)) if needs else found
 
 
 def _judged(row: AttackRow, margin: str) -> tuple[str, str]:
@@ -118,9 +130,11 @@ def _waiver(findings: Sequence[Finding], row: AttackRow) -> Waived | None:
 
 def withheld(found: Sequence[Answer]) -> list[str]:
     """Return why a model may not leave, a clause a row; empty: it may."""
-    lacking = ("" if answer.waiver is not None else "no waiver is in force" for answer in found)
-    told = ((a.named, a.verdict, why) for a, why in zip(found, lacking, strict=True))
-    return unanswered(told, GATE)
+    why = []
+    for answer in found:
+        lacking = "" if answer.waiver is not None else "no waiver is in force"
+        why += unanswered([(answer.named, answer.verdict, lacking)], answer.rule)
+    return why
 
 
 def predicate(report: Report, found: Sequence[Answer], margin: str, day: str) -> dict[str, Any]:

@@ -123,7 +123,7 @@ def findings(
         make.add(
             "MISSING",
             "low",
-            f"{item} was planned and never left. The run did less than was approved.",
+            f"{item} was planned and never left. The run did less than was planned.",
             "Nothing needs to be done if the run went to its end: some messages leave only where "
             "a client was away.",
             item=item,

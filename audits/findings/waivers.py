@@ -92,7 +92,7 @@ class Waiver(Strict):
 
     fingerprint: str = Setting(default="", pattern=r"^([0-9a-f]{64})?$")
     rule: str = Setting(default="", pattern=r"^([A-Z][A-Z0-9_]{0,60})?$")
-    payload: str = Setting(default="", pattern=r"^(P(0[1-9]|1\d|20))?$")
+    payload: str = Setting(default="", pattern=r"^(P(0[1-9]|1\d|2[01]))?$")
     item: str = Setting(default="", max_length=200)
     owner: Told
     reason: Told

@@ -15,6 +15,7 @@ from audits.findings.limitations import named
 from audits.plots import budget_timeline as timeline
 from audits.plots import clusters, curves, dots, flows, seen, stacks, svg
 from audits.report import attack_words, words
+from audits.report.budget import grade, odds
 from audits.report.method import said_of
 from audits.report.models import Denied, Egress, PartyFacts, Report, Vanished
 from audits.report.sections import Labelled, RoundBytes
@@ -78,6 +79,8 @@ def _environment() -> Environment:
         shared=_shared,
         alike=_alike,
         called=_called,
+        odds=lambda account: odds(account.recorded, account.unit),
+        grade=grade,
         together=_together,
         more=named,
     )

@@ -83,7 +83,9 @@ def matrix(egress: Sequence[Egress], roles: Iterable[str]) -> Matrix:
     shown = [r for r in _FIRST if r in there] + sorted(there - set(_FIRST))
     found: dict[str, dict[str, Sight]] = {}
     for row in egress:
-        for payload in row.payloads[:1]:  # what it discloses; others are forms on its way
+        for payload in row.payloads:
+            if payload in words.FORMS:
+                continue
             cells = found.setdefault(payload, dict.fromkeys(shown, Sight.NONE))
             for role in shown:
                 cells[role] = max(cells[role], _sight(row, role), key=list(Sight).index)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from audits.attacks import attacks, code_digest, heads_digest, seed_of
 from audits.attacks._shared.models import AttackReport, AttackRow, Claim, NotTested
-from audits.attacks._shared.payloads import PAYLOADS, not_tested
+from audits.attacks._shared.payloads import NOT_ATTACKED, PAYLOADS, not_tested
 from audits.attacks._shared.reading import report_doubt
 from audits.evidence.steps import Case
 from audits.findings.rules import made
@@ -44,7 +44,6 @@ SEVERITY: dict[str, Severity] = {
 critical; what is not listed (members, interactions, single clients) is high. A row on labels alone,
 and one that only warns, is medium: see :func:`severity`."""
 _LABELS = "P11"
-QUIET = {"P03", "P04", "P17", "P18", "P20"}  # control plane, metadata, what nobody can read
 _UNDECIDED = ("ERROR", "INVALID", "INCONCLUSIVE", "NOT_TESTED")
 _SAID = ("FAIL", "ABOVE_PRIOR", *_UNDECIDED, "PASS")  # in the strip, the gravest first
 _SILENT = ("NOT_APPLICABLE", "NOT_TESTED", "ERROR")  # verdicts of rows that looked at nothing
@@ -135,7 +134,7 @@ def _unproved(claim: Claim) -> Claim:
 
 def _none(sent: Set[str], state: str, *refused: Finding) -> Outcome:
     why = "no attack was run on it"
-    rows = tuple(NotTested(payload=payload, why=why) for payload in sorted(sent))
+    rows = tuple(NotTested(payload=payload, why=why) for payload in sorted(sent - NOT_ATTACKED))
     return Outcome(Tried(state=state, used=False), not_tested=rows, refused=refused)
 
 
@@ -228,8 +227,7 @@ def _undecided(found: Outcome) -> Iterator[Finding]:
             about = f"{row.payload or 'this run'}{f', {row.what}' if row.what else ''}"
             yield made(
                 f"{row.verdict}_{row.id}",
-                # An attack that could not tell is no better than none, which is `low` (_untested).
-                "info" if row.payload in QUIET else "low",
+                "low",  # an attack that could not tell is no better than none (_untested)
                 f"{_named(row)} on {about}, {_open(row)}: {row.reason.rstrip('.')}.",
                 "Read it as not tested. The reason says what would be needed.",
                 item=row.what,
@@ -241,7 +239,7 @@ def _untested(found: Outcome) -> Iterator[Finding]:
     for one in found.not_tested:
         yield made(
             "NOT_TESTED",
-            "info" if one.payload in QUIET else "low",
+            "low",
             f"{one.payload} ({PAYLOADS[one.payload]}) left and was not tested: {one.why}.",
             f"Read secure-fgl audit explain {one.payload} on what it can leak; secure-fgl audit "
             "attack runs the attacks there are.",
@@ -307,7 +305,7 @@ def singled_out(found: Outcome, plan: Plan, egress: Sequence[Egress], *, noised:
     if left:
         said.append(f"No attack looked at {left}")
     state: State = "OK"
-    if left or any(row.verdict != "PASS" for row in rows):
+    if left or words.readable(egress) or any(row.verdict != "PASS" for row in rows):
         state = "ATTENTION"
     if broken or any(row.verdict == "FAIL" and not warning(row) for row in rows):
         state = "FAIL"

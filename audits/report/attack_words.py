@@ -210,9 +210,11 @@ def _inside(row: AttackRow) -> str:
 
 
 def _structure(row: AttackRow) -> str:
-    from audits.attacks.structure import COHORT
+    from audits.attacks.structure import COHORT, SINGLETONS
 
     what = named(row.payload)
+    if row.what == SINGLETONS:
+        return f"Numbers in {what} come from one client alone, so they are that client's own"
     if row.what == COHORT:
         return f"At least one client is in {what} with fewer others than the policy asks for"
     if warning(row):

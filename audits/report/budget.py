@@ -1,9 +1,17 @@
-"""The report's statement of formal privacy; ``secure-fgl audit account`` has all of it."""
+"""The report's statement of formal privacy; ``secure-fgl audit account`` has all of it.
+
+No epsilon is good by itself. The line on the first page says whose presence it bounds, over what,
+against whom, and what it leaves of somebody's doubt; it is graded as NIST SP 800-226 grades an
+epsilon of a person, and the worst view stands beside it: the aggregator with all other clients.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from audits.accounting import rows
 from audits.accounting.counted import Scored, counted, scored_of
 from audits.accounting.empirical import empirical
 from audits.accounting.engines import false_noise
@@ -13,7 +21,7 @@ from audits.accounting.tally import Tally
 from audits.accounting.training import Recorded, records
 from audits.attacks._shared.models import Claim
 from audits.evidence.steps import Case
-from audits.report.models import Account
+from audits.report.models import Account, Line, State
 from protocols.plan.learns import budget
 from protocols.plan.plan import Item
 from protocols.plan.steps import Step
@@ -24,6 +32,122 @@ from protocols.wire.roles import Role
 
 NO_NOISE = "none"
 _TOLERANCE = 1e-9  # of adding up in another order
+_GRADES = (
+    (5.0, "conservative"),
+    (20.0, "less conservative"),
+    (math.inf, "too large to protect by itself"),
+)
+"""Epsilon below which NIST SP 800-226 (final, 2025) calls it so, where the unit is a person."""
+_SURE = 9999  # of 10 000: nobody reads more digits of a doubt
+
+
+@dataclass(frozen=True)
+class Worst:
+    """What a run spends of a client against the worst of those who could look.
+
+    Attributes:
+        local: every client's noise is its own, so it holds against all others together.
+        value: epsilon against the aggregator and all other clients, decimal text or ``infinity``.
+    """
+
+    local: bool
+    value: str
+
+
+def worst_view(case: Case) -> Worst | None:
+    """Return the worst view of a run; None where no noise hides a client.
+
+    Raises:
+        EvidenceError: the plan states noise that is none.
+    """
+    if case.view.side and not case.yardstick.clients:
+        return None
+    if all(item.noise is None for item in case.plan.items):
+        return None
+    tally = Tally(case)
+    if not tally.items:
+        return None
+    found = (view.epsilon for view in rows.views(tally, rows.labels(tally)))
+    return Worst(tally.local, max(found, key=lambda epsilon: epsilon.as_float()).value)
+
+
+def grade(epsilon: str) -> str:
+    """Return the grade of an epsilon (decimal text); see `_GRADES`."""
+    return next(word for most, word in _GRADES if float(epsilon) <= most)
+
+
+def odds(epsilon: str, unit: str) -> str:
+    """Return what an epsilon leaves of a doubt: of somebody who thinks it as likely as not."""
+    sure = 1.0 / (1.0 + math.exp(-float(epsilon)))
+    share = min(_SURE, math.ceil(10_000 * sure)) / 100
+    more = "more than " if 10_000 * sure > _SURE else ""
+    return (
+        f"whoever thinks it as likely as not that the data of {_one(unit)} are in it can be "
+        f"{more}{share:g} % sure afterwards"
+    )
+
+
+def _said(spent: Account) -> str:
+    """Return an account in words, with its odds and its grade."""
+    return (
+        f"epsilon {spent.recorded} at delta {spent.delta}, counted from the ledgers; planned: "
+        f"{spent.target}; {grade(spent.recorded)} by NIST SP 800-226; "
+        f"{odds(spent.recorded, spent.unit)}"
+    )
+
+
+def _one(unit: str) -> str:
+    return unit if unit.startswith("one ") else f"one {unit}"
+
+
+def budget_line(spent: Sequence[Account], worst: Worst | None) -> Line:
+    """Return the fourth of the seven lines: what was spent of each unit, and against whom.
+
+    Args:
+        spent: from `accounts`.
+        worst: from `worst_view`.
+    """
+    question, client = "How much privacy budget was spent?", spent[0]
+    others = [f"Of {one.unit}: {_said(one)}" for one in spent[1:]]
+    held = all(one.borne_out for one in spent)
+    if not client.covered or worst is None:
+        if others:
+            said = [*others, "Of a client as a whole: infinity, the worst view"]
+        else:
+            noise = (
+                "no noise was added"
+                if client.mechanism == NO_NOISE
+                else f"the only noise is {client.mechanism}"
+            )
+            said = [
+                f"There is none to spend: {noise}, so epsilon is infinity for the run and no "
+                "message as a whole is covered by a formal guarantee"
+            ]
+        uncovered = [name for one in spent[1:] for name in one.not_covered]
+        said += [f"Not covered: {', '.join(uncovered)}"] if uncovered else []
+        state: State = "ATTENTION" if held or not others else "FAIL"
+        return Line(question=question, answer=f"{'. '.join(said)}.", state=state)
+    said = [f"Of one client as a whole, over {', '.join(client.covered)}, {_against(worst)}"]
+    said[0] += f": {_said(client)}"
+    if not worst.local:
+        said.append(f"Against it and all other clients together, the worst view: {_view(worst)}")
+    said += others
+    if client.not_covered:
+        said.append(f"For the run: infinity; not covered: {', '.join(client.not_covered)}")
+    good = not client.not_covered and grade(worst.value) == _GRADES[0][1]
+    state = "FAIL" if not held else "OK" if good else "ATTENTION"
+    return Line(question=question, answer=f"{'. '.join(said)}.", state=state)
+
+
+def _against(worst: Worst) -> str:
+    if worst.local:
+        return "against the aggregator and all other clients together, the worst view"
+    return "against the aggregator and as many clients as the policy assumes to collude"
+
+
+def _view(worst: Worst) -> str:
+    value = f"epsilon {worst.value}, {grade(worst.value)}"
+    return f"{value}; {odds(worst.value, 'client')}"
 
 
 def accounts(case: Case, claims: Sequence[Claim] = ()) -> tuple[Account, ...]:

@@ -95,9 +95,7 @@ def report_of(case: Case) -> Report:
         summary=own_summary(case, egress)
         if side
         else summary(plan, case.policy, diff, egress, gone, smallest, worth(case.result)),
-        verdict_strip=strip(
-            plan, diff, egress, found, evidence, spent, tried, len(cautions), simulated=simulated
-        ),
+        verdict_strip=strip(case, diff, egress, found, evidence, spent, tried, len(cautions)),
         side=side,
         scope=scope(plan, egress, smallest, case.result.get("answers")),
         parties=parties(case.ledger_index, yardstick, charter),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from audits.attacks._shared.payloads import payloads_of
@@ -21,12 +21,13 @@ from audits.report.models import (
 )
 from crypto.signing.signatures import key_id
 from protocols.disclosures.names import Disclosure
-from protocols.plan.plan import at_most
+from protocols.plan.plan import Item, at_most
 from protocols.plan.steps import Service
 from protocols.wire.roles import Role
 from protocols.wire.roster import EVERYONE
 
 UNKNOWN = "unknown"  # the role of a recipient that is not on the roster
+_POSSIBLE = (Service.REFUSAL, Service.TOTALS)  # planned for what may happen; nobody misses them
 
 
 class _Tally:
@@ -119,7 +120,7 @@ def _egress(key: tuple[Any, ...], tally: _Tally, yardstick: Yardstick) -> Egress
         said = [MessageFacts(name=m.name, fields=m.fields) for m in item.messages]
     return Egress(
         item=name,
-        payloads=payloads_of(item, yardstick.policy) if item is not None else (),
+        payloads=payloads_of(item, yardstick.plan, yardstick.policy) if item is not None else (),
         sender_role=sender,
         recipient_role=recipient,
         disclosure=disclosure,
@@ -164,14 +165,7 @@ def plan_diff(
             Unplanned(party=v.sent.party, entry=v.sent.seq, item=v.sent.item, what=v.what)
             for v in yardstick.violations(releases)
         ),
-        missing=tuple(
-            count.item
-            for count, item in zip(counts, yardstick.plan.items, strict=True)
-            if count.planned
-            and not count.seen
-            and item.part is not Service.REFUSAL  # planned as possible; nobody misses it
-            and not any(other.id in seen for other in yardstick.plan.instead_of(item))
-        ),
+        missing=tuple(item.id for item in _missing(yardstick, seen)),
         denied=tuple(
             Denied(
                 party=party,
@@ -183,6 +177,23 @@ def plan_diff(
             for party, entry in ledger_index.of_kind("refusal")
         ),
     )
+
+
+def _missing(yardstick: Yardstick, seen: Mapping[str, _Tally]) -> Iterator[Item]:
+    """Yield what was planned, was to leave, and did not.
+
+    In a run that came to its farewell, an Ask of which nothing left is one that was not needed, as
+    a comparison of clients that are alike.
+    """
+    items = yardstick.plan.items
+    asked = {item.exchange for item in items if item.id in seen}
+    ended = any(item.part is Service.HEADS and item.id in seen for item in items)
+    for item in items:
+        needed = not ended or item.exchange in asked or not item.exchange
+        planned = needed and item.part not in _POSSIBLE and yardstick.routes(item) * item.times
+        instead = (other.id in seen for other in yardstick.plan.instead_of(item))
+        if planned and item.id not in seen and not any(instead):
+            yield item
 
 
 def parties(

@@ -35,7 +35,7 @@ from protocols.strict import Strict
 
 REPORT_VERSION: Literal[9] = 9
 Severity = Literal["critical", "high", "medium", "low", "info"]
-State = Literal["OK", "ATTENTION", "FAIL", "NOT TESTED"]
+State = Literal["OK", "ATTENTION", "FAIL", "NOT TESTED", "NOBODY"]
 
 
 class Tool(Strict):

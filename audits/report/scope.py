@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from audits.evidence.drift import Yardstick
 from audits.evidence.ledger_index import LedgerIndex, Sent
-from audits.evidence.steps import UNSIGNED_SIDE, Case, Verification
+from audits.evidence.steps import UNSIGNED_SIDE, Case, Status, Verification
 from audits.report import words
 from audits.report.models import Egress, Line
 from audits.report.sections import Fact, Flow, RoundBytes, RoundPart, Rows, Scope
@@ -190,7 +190,7 @@ def own_summary(case: Case, egress: Sequence[Egress]) -> str:
 
 
 def intact(evidence: Verification) -> Line:
-    """Return the last of the six lines: does the record hold, and as far as who can show?"""
+    """Return the sixth of the seven lines: does the record hold, and as far as who can show?"""
     question = "Is the evidence intact?"
     if evidence.failed is not None:
         step = evidence.failed
@@ -211,3 +211,23 @@ def intact(evidence: Verification) -> Line:
         "Compare them with the heads that others hold: secure-fgl audit verify.",
         state="ATTENTION",
     )
+
+
+def approved(evidence: Verification) -> Line:
+    """Return the last of the seven lines: whose signatures were held against this plan."""
+    question = "Who approved this?"
+    step = next((one for one in evidence.steps if one.name == "approvals"), None)
+    if step is not None and step.status is Status.OK:
+        return Line(question=question, answer=f"{_sentence(step.detail)}.", state="OK")
+    if step is not None and step.status is Status.FAIL:
+        answer = f"Nobody whose signature holds: {step.detail}."
+        return Line(question=question, answer=answer, state="FAIL")
+    answer = (
+        "Nobody is shown to have: the run holds no signature under its plan. Name approvers in the "
+        "policy (secure-fgl approve), or have every party sign a charter."
+    )
+    return Line(question=question, answer=answer, state="NOBODY")
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,18 +1,18 @@
-"""The report in plain words: notes, summary and the six lines."""
+"""The report in plain words: notes, summary and the seven lines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from audits.evidence.steps import Verification
+from audits.evidence.steps import Case, Verification
 from audits.findings.rules import SEVERITIES
 from audits.report import words
 from audits.report.attack_rows import Outcome, singled_out, undecided
 from audits.report.attack_words import untested
-from audits.report.budget import NO_NOISE
+from audits.report.budget import budget_line, worst_view
 from audits.report.learning.references import Worth, in_words
 from audits.report.models import Account, Dropouts, Egress, Finding, Line, PlanDiff, State
-from audits.report.scope import intact
+from audits.report.scope import approved, intact
 from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import Plan
 from protocols.plan.steps import Step
@@ -173,8 +173,8 @@ def _up(egress: Sequence[Egress]) -> list[Egress]:
     return [row for row in egress if row.sender_role == Role.CLIENT]
 
 
-def strip(  # noqa: PLR0913 - every line is about something else
-    plan: Plan,
+def strip(
+    case: Case,
     diff: PlanDiff,
     egress: Sequence[Egress],
     found: Sequence[Finding],
@@ -182,61 +182,23 @@ def strip(  # noqa: PLR0913 - every line is about something else
     spent: Sequence[Account],
     tried: Outcome,
     limit_count: int,
-    *,
-    simulated: bool,
 ) -> tuple[Line, ...]:
-    """Return the six lines that a compliance officer asks for, in that order.
+    """Return the seven lines that a compliance officer asks for, in that order.
 
     In memory the first of them begins with :data:`SIMULATION`.
     """
     first = _planned(diff, evidence.side)
-    if simulated:
+    if case.roster_file.simulated:
         first = first.model_copy(update={"answer": f"{SIMULATION}. {first.answer}"})
     return (
         first,
         _left(egress, evidence.side),
-        singled_out(tried, plan, egress, noised=bool(spent[0].covered)),
-        _budget(*spent),
+        singled_out(tried, case.plan, egress, noised=bool(spent[0].covered)),
+        budget_line(spent, worst_view(case)),
         _remains(found, tried, limit_count),
         intact(evidence),
+        approved(evidence),
     )
-
-
-def _budget(spent: Account, record: Account | None = None, scored: Account | None = None) -> Line:
-    """Sum up the budgets of both units: clients, and single records if training was private."""
-    question = "How much privacy budget was spent?"
-    if record is not None:
-        held = f"; {', '.join(record.not_covered)} not covered" if record.not_covered else ""
-        answer = (
-            f"Of {record.unit}: epsilon {record.recorded} at delta {record.delta}, counted from "
-            f"the ledgers; planned: {record.target}{held}. For a client as a whole: infinity."
-        )
-        kept = record.borne_out and (scored is None or scored.borne_out)
-        if scored is not None:
-            answer = f"{answer} Of {scored.unit}: {scored.recorded}; planned: {scored.target}."
-        return Line(question=question, answer=answer, state="ATTENTION" if kept else "FAIL")
-    if not spent.covered:
-        noise = (
-            "no noise was added"
-            if spent.mechanism == NO_NOISE
-            else f"the only noise is {spent.mechanism}"
-        )
-        answer = (
-            f"There is none to spend: {noise}, so epsilon is infinity for the run and no message "
-            "as a whole is covered by a formal guarantee."
-        )
-        return Line(question=question, answer=answer, state="ATTENTION")
-    answer = (
-        f"For {', '.join(spent.covered)}: epsilon {spent.recorded} at delta {spent.delta}, counted "
-        f"from the ledgers; planned: {spent.target}. "
-    )
-    state: State = "OK" if spent.borne_out else "FAIL"
-    if spent.not_covered:
-        state = "ATTENTION" if spent.borne_out else "FAIL"
-        answer += f"For the run: infinity; not covered: {', '.join(spent.not_covered)}."
-    else:
-        answer += "That covers every message that was made from data."
-    return Line(question=question, answer=answer, state=state)
 
 
 def _planned(diff: PlanDiff, side: str = "") -> Line:
@@ -276,11 +238,13 @@ def _left(egress: Sequence[Egress], side: str = "") -> Line:
             f"and receipts ({words.size(sum(row.bytes for row in control))}), sealed or public"
         )
     answer = f"From {whose}: {'; '.join(parts)}." if parts else f"Nothing left {whose}."
-    unsafe = any(row.unsafe for row in egress)
+    unsafe, read = any(row.unsafe for row in egress), words.readable(egress)
+    if read:
+        answer += f" Of single clients, and read as they are by whoever receives them: {read}."
     return Line(
         question="What left, to whom, how often, how big, protected how?",
         answer=answer,
-        state="FAIL" if unsafe else "OK",
+        state="FAIL" if unsafe else "ATTENTION" if read else "OK",
     )
 
 
@@ -289,7 +253,9 @@ def _remains(found: Sequence[Finding], tried: Outcome, limit_count: int) -> Line
     listed = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     waivers = [(f.id, f.waiver) for f in found if f.waiver is not None]
     unsure, left = undecided(tried), untested([one.payload for one in tried.not_tested])
-    said = [f"Not tested: {left}" if left else "Every kind of payload that left was tested"]
+    said = [
+        f"Not tested: {left}" if left else "Every kind of payload that attacks apply to was tested"
+    ]
     if unsure:
         said.append(
             f"{words.plural(len(unsure), 'attack')} decided nothing, or not all that was asked "

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+from audits.report.models import Egress
 
 _STEP = 1000
 _SUMS = (
@@ -42,6 +44,10 @@ NAMES = {
     "P21": "weighted rows over a cohort",
 }
 """Payload id -> what it is, as part of a sentence."""
+READABLE = frozenset({"P01", "P10", "P11", "P14"})
+"""What one client sent and its receiver reads as it is, without noise."""
+FORMS = frozenset({"P03", "P04"})
+"""Masked and encrypted values: what a payload looks like on its way."""
 
 
 _UNPLAIN = re.compile(r"[^\n\t -~]")
@@ -194,3 +200,9 @@ def maybe_opened(rounds: Sequence[int]) -> str:
         f" Of round {named} a total may have been opened: enough holders released shares, and "
         "that these were lost on their way is the aggregator's word."
     )
+
+
+def readable(egress: Iterable[Egress]) -> str:
+    """Return what left of single clients that its receiver reads, in words; empty if nothing."""
+    found = {id for row in egress for id in row.payloads if id in READABLE}
+    return ", ".join(f"{NAMES[id]} ({id})" for id in sorted(found))

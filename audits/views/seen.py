@@ -22,7 +22,6 @@ from protocols.wire.roster import EVERYONE
 __all__ = ["Reached", "View", "roles_there", "seen", "spelt"]
 
 SHORT = {"authority": "key_authority"}
-_FORMS = {"P03", "P04"}  # masked and encrypted values: what a payload looks like on its way
 _BLIND = ("nothing", "size only", "uniform noise", "who took part", "half of a secret", "that the ")
 """How a plan begins to say that a role cannot open what an item holds."""
 _UPDATES = {"P01", "P02", "P05", "P06", "P07", "P12", "P19"}
@@ -172,7 +171,7 @@ def _opened(rows: Sequence[Egress], role: Role) -> set[str]:
     for row in rows:
         computed = role is Role.CLIENT and row.sender_role == role
         if (_gets(row, role) or computed) and _said(row, role):
-            found |= set(row.payloads) - _FORMS
+            found |= set(row.payloads) - words.FORMS
     makes = any(row.sender_role == role and _MODEL in row.payloads for row in rows)
     return found | {_MODEL} if makes or found & _UPDATES else found
 
@@ -262,7 +261,7 @@ def _starts(row: AttackRow, opened: dict[Role, set[str]]) -> bool:
 
 def _unseen(rows: Iterable[Egress], opened: set[str]) -> str:
     left = {payload for row in rows for payload in row.payloads}
-    hidden = sorted(left - opened - _FORMS)
+    hidden = sorted(left - opened - words.FORMS)
     if not hidden:
         return "Nothing that left is hidden from it."
     names = ", ".join(f"{words.NAMES[payload]} ({payload})" for payload in hidden)

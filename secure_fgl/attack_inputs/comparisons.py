@@ -75,7 +75,7 @@ def compared_material(
     name = next(iter(asked))
     item = run.case.plan.find(name, Disclosure.SIMILARITY, Step.UP)
     records = np.array([run.sites[client].count for client in clients], dtype=np.int64)
-    payload = payload_of(item, run.case.policy)
+    payload = payload_of(item, run.case.plan, run.case.policy)
     return Compared(payload, clients, tuple(matrices), alike, by, records)
 
 

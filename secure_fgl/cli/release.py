@@ -47,8 +47,9 @@ def release(
     """Say whether the models of a run may leave, by what attacks on it found.
 
     Every row of each attack must say PASS, or FAIL or INCONCLUSIVE with a waiver
-    that is in force today. What was not run, does not apply, crashed or is invalid
-    lets nothing out, and no waiver changes that. Verdicts are read from the run's
+    that is in force today; or NOT_TESTED with one, where other rows of that attack
+    were judged. What was not run, does not apply, crashed or is invalid lets
+    nothing out, and no waiver changes that. Verdicts are read from the run's
     attacks.json, which no ledger binds: whoever signs takes it away and runs
     secure-fgl audit attack again first, on captures and data of their own.
 

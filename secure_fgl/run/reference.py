@@ -138,7 +138,7 @@ class Bystander:
             scores.append(max(counts, key=self._merit))  # of equals the first
         return self._task.scoring.read(total(scores))[self._headline]
 
-    def _merit(self, counts: SumMessage) -> float:
+    def _merit(self, counts: Any) -> float:
         """Return how good a score is; a site without a validation record has none to go by."""
         merit = self._task.scoring.merit(counts)
         return -np.inf if merit is None else merit

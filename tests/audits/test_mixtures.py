@@ -83,7 +83,7 @@ def test_the_report_says_what_the_aggregator_read(honest: Toy) -> None:
     views = {view.viewer: view.sees for view in build_report(honest.view()).views}
     assert any("mixtures of one client's records" in seen for seen in views["aggregator"])
     (item,) = [i for i in honest.plan.items if i.id == "mash.up.MIXED"]
-    assert payloads_of(item, policy()) == ("P10", "P11")
+    assert payloads_of(item, honest.plan, policy()) == ("P10", "P11")
     (warned,) = [w for w in honest.plan.warnings if w.startswith("mash.up.MIXED")]
     assert "attack A06" in warned and "how many centres of each class" in warned
     assert "how many training nodes a client has" in warned
@@ -94,6 +94,8 @@ def test_no_page_of_the_report_calls_mixtures_totals(honest: Toy) -> None:
     assert "): mixtures of one client's records each, which the aggregator reads." in report.summary
     assert "10 envelopes of these carried what the clients computed" in report.summary
     assert "records mixed, sealed to the recipient" in report.verdict_strip[1].answer
+    assert "mixed features of several records (P10)" in report.verdict_strip[1].answer
+    assert {line.state for line in report.verdict_strip[1:3]} <= {"ATTENTION", "NOT TESTED"}
     assert "reads mixtures of every client's records" in report.verdict_strip[2].answer
     assert sum("mixtures of single clients' records" in limit for limit in report.limits) == 1
     assert sum("Whoever chooses the layer" in limit for limit in report.limits) == 1

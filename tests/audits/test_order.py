@@ -222,7 +222,7 @@ def test_a_run_verifies_says_who_is_trusted_and_claims_nothing_for_five(honest: 
     views = {view.viewer: " ".join(view.sees) for view in report.views}
     assert "sealed boxes" in views["relay"] and "noised message" in views["aggregator and relay"]
     assert "noised messages are none of theirs" in views["aggregator and other clients"]
-    items = {item.id: payloads_of(item, honest.policy) for item in honest.plan.items}
+    items = {item.id: payloads_of(item, honest.plan, honest.policy) for item in honest.plan.items}
     assert (items[UP][0], items[BATCH], items[POOL]) == ("P02", ("P04",), ("P02",))
 
 

@@ -56,7 +56,7 @@ def test_the_report_says_who_saw_what(honest: Toy) -> None:
     assert sum("no privacy is credited for the order" in limit for limit in report.limits) == 1
     assert "without their senders, as far as the relay keeps them" in report.summary
     assert "sealed to the aggregator, and to a relay" in report.verdict_strip[1].answer
-    items = {item.id: payloads_of(item, honest.policy) for item in honest.plan.items}
+    items = {item.id: payloads_of(item, honest.plan, honest.policy) for item in honest.plan.items}
     assert (items[UP], items[BATCH], items[POOL]) == (("P10", "P11"), ("P04",), ("P10",))
 
 

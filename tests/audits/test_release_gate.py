@@ -104,6 +104,22 @@ def test_only_a_pass_or_an_accepted_finding_lets_a_model_out(
     assert release(run, "--waivers", waiving(tmp_path, name, day(-1)))[0] == code
 
 
+def test_a_question_that_an_attack_left_open_is_waived_by_name_and_one_that_was_not_run_is_not(
+    view: RunView, tmp_path: Path
+) -> None:
+    open_one = row(**{**NOTHING, "what": "at one false alarm in a hundred"})
+    accepted = waiving(tmp_path, "NOT_TESTED_A05", day(30))
+    for name, judged in (("passed", row()), ("failed", row(**LEAK))):
+        run = laid(view, tmp_path / name, judged, open_one)
+        assert release(run)[0] == 3
+        code, found = release(run, "--waivers", accepted)
+        assert code == (0 if name == "passed" else 3)
+        assert not any("one false alarm" in why for why in found["not_answered"])
+    none = laid(view, tmp_path / "none", row(**NOTHING), open_one)
+    code, found = release(none, "--waivers", accepted)
+    assert code == 3 and all("no waiver can stand in" in why for why in found["not_answered"])
+
+
 def test_the_rule_is_the_policy_s_with_other_settings(view: RunView) -> None:
     """Control: by the policy's own rule an attack that did not succeed is an answer."""
     report = build_report(attacked(view, row(**UNSURE)))

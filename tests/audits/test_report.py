@@ -84,7 +84,7 @@ def test_plan_and_actual_of_an_honest_run_agree(report):
     assert not diff.missing
     assert not diff.denied
     assert report.verdict_strip[0].state == "OK"
-    assert len(report.verdict_strip) == 6
+    assert len(report.verdict_strip) == 7
     answer = report.verdict_strip[1].answer
     assert "8 envelopes of Answer (" in answer and "PairBoxes" not in answer
     assert "of keys, shares, votes and receipts (" in answer
@@ -104,7 +104,7 @@ def test_o26_simulation_and_synthetic_data_are_said_first(report, page):
         "SYNTHETIC DATA: generated, about nobody",
     )
     for note in report.notes:
-        assert page.index(note) < page.index("Six questions")
+        assert page.index(note) < page.index("Seven questions")
 
 
 def test_a_separated_run_on_real_data_carries_neither_banner():

@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from audits.attacks import attacks
+from audits.attacks._shared.payloads import NOT_ATTACKED
 from audits.attacks.grad_span import GradSpan
 from audits.evidence.verify import verify
 from audits.formats import FORMATS, render
@@ -43,14 +44,15 @@ def test_without_attacks_every_payload_that_left_is_listed_as_not_tested(report,
     assert {"P05", "P19"} <= {one.payload for one in report.not_tested}
     missing = {f.payload: f.severity for f in report.findings if f.rule == "NOT_TESTED"}
     assert set(missing) == {one.payload for one in report.not_tested}
-    assert missing["P05"] == "low" and missing["P18"] == "info"
+    assert set(missing.values()) == {"low"}  # until it is decided, or waived by name
+    assert not {"P03", "P04", "P18", "P20"} & set(missing)  # no attack applies to these
     assert report.verdict_strip[2].state == "NOT TESTED"
     assert report.limits[0].startswith("No attack was run")
     assert all(one.payload in page for one in report.not_tested)
 
 
 def test_only_what_did_leave_can_be_untested(toy, report):
-    left = {payload for row in report.egress for payload in row.payloads}
+    left = {payload for row in report.egress for payload in row.payloads} - NOT_ATTACKED
     assert {one.payload for one in report.not_tested} == left
     attacked_too = build_report(attacked(toy.view(), row())).not_tested
     assert {one.payload for one in attacked_too} == left - {"P05"}

@@ -184,12 +184,13 @@ def test_protection_is_said_in_words(guards, text):
     assert words.protection(tuple(guards.split())) == text
 
 
-def test_what_is_folded_prints_folded_and_the_first_page_is_a_summary(page):
+def test_what_is_folded_is_printed_and_the_first_page_is_a_summary(page):
     printed = page[page.index("@media print") : page.index("</style>")]
-    assert "content-visibility" not in printed  # nothing opens what the reader left closed
+    assert "details::details-content { content-visibility: visible" in printed
+    assert "size: A4" in page
     assert "#scope { break-before: page; }" in printed
     before = page[page.index("<main") : page.index('<section id="scope"')]
-    assert "Six questions, answered" in before and "<table" not in before
+    assert "Seven questions, answered" in before and "<table" not in before
 
 
 def test_parties_that_sent_and_received_alike_stand_in_one_row(page, report):

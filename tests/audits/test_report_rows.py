@@ -189,7 +189,7 @@ def test_totals_that_were_attacked_do_not_make_rows_tested(honest: Toy) -> None:
 
 
 def test_payloads_of_what_is_compared_and_weighed(honest: Toy) -> None:
-    found = {item.id: payloads_of(item, honest.policy) for item in honest.plan.items}
+    found = {item.id: payloads_of(item, honest.plan, honest.policy) for item in honest.plan.items}
     assert found["train.up.WEIGHTED_SUM"] == ("P21", "P04") == found["receive.down"]
     assert found["train.up.SIMILARITY"] == ("P15", "P04") == found["train.open.SIMILARITY"]
     assert found["train.opened.SIMILARITY"] == ("P15",)
@@ -197,7 +197,7 @@ def test_payloads_of_what_is_compared_and_weighed(honest: Toy) -> None:
     assert found["receive.opened.WEIGHTED_SUM"] == ("P04",) == found["train.witness.SIMILARITY"]
     assert found["train.witnessed.SIMILARITY"] == ("P18",)
     clear = run("unsafe_plaintext", rounds=1)
-    found = {item.id: payloads_of(item, clear.policy) for item in clear.plan.items}
+    found = {item.id: payloads_of(item, clear.plan, clear.policy) for item in clear.plan.items}
     assert found["train.up.WEIGHTED_SUM"] == ("P01",)
     assert found["train.up.SIMILARITY"] == ("P14",)
     assert found["receive.down"] == ("P21",)

@@ -132,7 +132,7 @@ def test_yaml_and_json_are_taken_over_alike(written):
         lambda d: d.update(until=20261231),
         lambda d: d.update(fingerprint="0" * 64),
         lambda d: d.update(untill="2026-12-31"),
-        lambda d: d.update(payload="P21"),
+        lambda d: d.update(payload="P22"),
         lambda d: d.update(owner="\ud800"),
     ],
 )

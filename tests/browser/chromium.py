@@ -135,8 +135,8 @@ class Chromium:
         return base64.b64decode(found["data"])
 
     def printed(self) -> bytes:
-        """Return the page as PDF, A4."""
-        found = self.call("Page.printToPDF", paperWidth=8.27, paperHeight=11.69)
+        """Return the page as PDF, on the paper that it asks for."""
+        found = self.call("Page.printToPDF", preferCSSPageSize=True)
         return base64.b64decode(found["data"])
 
     def press(self, key: str, code: int, text: str = "") -> None:

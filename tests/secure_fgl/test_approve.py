@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from audits.checks.parties.plan_approvals import PlanApproval, approvals_text, read_approvals
 from audits.evidence.verify import verify
+from audits.report.build import build_report
 from crypto.signing.signatures import SigningKey
 from protocols.errors import EvidenceError
 from protocols.policy.policy import PrivacyPolicy
@@ -82,6 +83,9 @@ def done(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_that_all_approved_says_so_and_so_does_its_bundle(done: Path) -> None:
     step = next(s for s in verify(Run(done).view()).steps if s.name == "approvals")
     assert str(step.status) == "OK" and "dpo on" in step.detail and "owner on" in step.detail
+    last = build_report(Run(done).view()).verdict_strip[-1]
+    assert (last.question, last.state) == ("Who approved this?", "OK")
+    assert last.answer.startswith("Approved by dpo on")
     assert invoke("audit", "bundle", done, "--out", done.parent / "b.zip").exit_code == 0
     shown = invoke("audit", "verify", done.parent / "b.zip")
     assert shown.exit_code == 0 and "owner on" in shown.stdout

@@ -94,7 +94,7 @@ def unrecorded(case: Case) -> dict[str, int]:
                 hidden += [s.planned for s in ask.of(Disclosure.SUM, Step.UP)]
             for item in hidden:
                 if item is not None:
-                    found |= dict.fromkeys(payloads_of(item, case.policy), ask.number)
+                    found |= dict.fromkeys(payloads_of(item, case.plan, case.policy), ask.number)
     return found
 
 
@@ -119,7 +119,7 @@ def _in_clear(case: Case, ask: Asked) -> Iterator[Opened]:
 
 
 def _sums(case: Case, item: Item, round: int, clients: frozenset[str]) -> Iterator[Opened]:
-    payload = payload_of(item, case.policy)
+    payload = payload_of(item, case.plan, case.policy)
     if payload == "P17" and len(clients) > 1:
         payload = "P05"  # a sum of counts is a sum
     for message in item.messages:

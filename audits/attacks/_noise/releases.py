@@ -34,7 +34,7 @@ def releases(case: Case) -> Iterator[Release]:
     tally = Tally(case)
     for noise, items in tally.groups.items():
         if noise.mechanism in RANDOMISERS:
-            payload = payload_of(items[0], case.policy)
+            payload = payload_of(items[0], case.plan, case.policy)
             chain = case.policy.chain(items[0].disclosure)
             yield from local_releases(noise, items, tally, payload, chain)
             continue
@@ -43,7 +43,7 @@ def releases(case: Case) -> Iterator[Release]:
         epsilon = tally.planned_message(item)
         names = ", ".join(found.id for found in items)
         yield Release(
-            payload=payload_of(item, case.policy),
+            payload=payload_of(item, case.plan, case.policy),
             text=f"one release of {names[:120]}: epsilon {epsilon:.4g} at delta {tally.delta:g} "
             f"for one client ({noise.adjacency}), against whoever lacks {shares} shares of "
             f"{noise.mechanism} noise",

@@ -3,6 +3,12 @@
 An envelope may be several at once: a sum under masks and encryption is a masked share and a
 ciphertext on its way, and discloses an aggregate; counts beside an update are metadata too. Attacks
 on captured messages go over them by payload, and in there by round.
+
+What a message is follows from who made it, never from the type of its numbers. Control plane (P18)
+is a closed list of the message layer's own messages, which no data enters (`NO_DATA`), and what an
+algorithm declares as public. All else that the layer hands on has its entry in `_HANDED_ON`, and
+what an algorithm releases was computed from clients' data: a vector of it is a model, numbers alone
+are metadata.
 """
 
 from __future__ import annotations
@@ -13,12 +19,16 @@ from audits.attacks._shared.material import Exposure, Material
 from audits.attacks._shared.models import NotTested
 from audits.attacks._shared.samples import Attack, Findings, NotApplicable, Samples
 from protocols.disclosures.names import Disclosure
-from protocols.plan.plan import Item, Plan
+from protocols.plan.plan import Item, MessagePlan, Plan
 from protocols.plan.steps import Part, Service, Step
+from protocols.policy.guard import find
 from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.control import CONTROL
 from protocols.wire.roles import Role
 
 __all__ = [
+    "NOT_ATTACKED",
+    "NO_DATA",
     "PAYLOADS",
     "ROUNDS",
     "by_round",
@@ -63,16 +73,36 @@ PAYLOADS = {
 }
 
 _WHY = {
-    "P03": "a share under its masks is uniform; no attack is tried on it by itself, the sum is",
-    "P04": "no attack is tried on the encryption itself; the inventory lists its fields and sizes",
     "P09": "only means over cells of users are opened; no attack on them is written yet",
     "P17": "no attack looked at it; the inventory lists every field",
-    "P18": "keys and rosters are made of nobody's data; the inventory lists every field",
-    "P20": "refusals say one code of a closed list; audit scan searches what is handed on",
     "P21": "A04 and A05 look at weighted rows, A12 at means of neighbours' models",
 }
+NOT_ATTACKED = frozenset({"P03", "P04", "P18", "P20"})
+"""What no attack applies to: forms of what is attacked once it is opened (a masked share is
+uniform, encryption rests on its assumption), what no data enters, and codes of a closed list. They
+stand in the inventory; to call them untested would hide what is."""
 _ROW = "P21"
 _NONE_YET = "no attack is written for it yet"
+NO_DATA = frozenset(
+    {
+        *("KeyCall", "Key", "CosineKey", "WeighKey", "CosineSeed"),
+        *("PairCall", "PairBoxes", "PairDown", "PairRows", "Shares", "SelfShares"),
+        *("DrawCall", "DrawCommit", "DrawCommits", "DrawLot", "DrawLots"),
+        *("Call", "Place", "Farewell", "Survivors", "AllHere", "Vote", "Votes"),
+        *("Acknowledgement", "Witnessed", "Canary", "Listed"),
+    }
+)
+"""The layer's messages that hold keys, seeds, who is there, digests and signatures, and no data."""
+_HANDED_ON: dict[str, tuple[str, ...]] = {
+    "SharedTotal": ("P19", "P05"),  # clients compute the model from it; noised it is P06
+    "Cluster": ("P15",),  # cut by how alike clients' updates are
+    "NeighbourBoxes": ("P21", "P03"),
+    "Boxes": ("P12", "P04"),
+    "BlindTotal": ("P12",),
+    "CellTotals": ("P09",),
+}
+"""The layer's messages that hold what follows from clients' data, where no disclosure says more."""
+_LAYER = {kind.__name__: tuple(f.name for f in kind.fields) for kind in CONTROL}
 _SECRET = {
     **dict.fromkeys(("mask", "mask_neighbours"), "P03"),
     **dict.fromkeys(("he", "ckks", "cosine", "weigh"), "P04"),
@@ -85,8 +115,6 @@ _OTHERS = {
     Disclosure.ROW_SUM: "P13",
     Disclosure.MIXED: "P10",
     Disclosure.NOISED: "P02",
-    Disclosure.SEALED: "P18",
-    Disclosure.PUBLIC: "P18",
 }
 _ALONE = {"P15": "P14", "P21": "P01"}  # what a client's own message is that left in clear
 _MATCHING = {
@@ -109,18 +137,19 @@ _RESULTS: dict[tuple[Part, Step], tuple[str, ...]] = {
 """What travels to have a result witnessed and opened, or relayed; all of it is sealed besides."""
 
 
-def payload_of(item: Item, policy: PrivacyPolicy) -> str:
+def payload_of(item: Item, plan: Plan, policy: PrivacyPolicy) -> str:
     """Return the id of what an item discloses to its receiver; empty for a bare receipt.
 
     Args:
         item: of the plan.
+        plan: tells of what a total is that is opened.
         policy: tells whether training itself was private, and so its updates noised.
     """
-    found = payloads_of(item, policy)
+    found = payloads_of(item, plan, policy)
     return found[0] if found else ""
 
 
-def payloads_of(item: Item, policy: PrivacyPolicy) -> tuple[str, ...]:
+def payloads_of(item: Item, plan: Plan, policy: PrivacyPolicy) -> tuple[str, ...]:
     """Return all ids of an item; what it discloses first, then the forms it takes on its way."""
     if item.part is Service.REFUSAL:
         return ("P20",)
@@ -130,16 +159,19 @@ def payloads_of(item: Item, policy: PrivacyPolicy) -> tuple[str, ...]:
         return ("P12", *_forms(item))
     if item.disclosure is Disclosure.SUM:
         return _sum(item, policy)
-    if item.disclosure is Disclosure.RELEASED:
-        return ("P19",) if _real(item) else ("P18",)
+    if item.part is Disclosure.SUM and item.step in (Step.OPEN, Step.OPENED):
+        return _opening(item, plan, policy)
     found = _RESULTS.get((item.part, item.step))
     if item.part in (Disclosure.MATCH, Disclosure.ROW_SUM) and item.step is not Step.UP:
         found = _MATCHING.get(item.step, ("P04",))
     if found:
         return found
-    # What no table names counts as if it were in clear.
-    other = _OTHERS.get(item.disclosure, "P01" if _real(item) else "P17")
-    one = "P07" if _rows(item) else other
+    return _alone(item) if item.disclosure in _OTHERS else _handed_on(item, policy)
+
+
+def _alone(item: Item) -> tuple[str, ...]:
+    """Return what an item is whose disclosure says so."""
+    one = "P07" if _rows(item) else _OTHERS[item.disclosure]
     if item.sender == Role.CLIENT and not _forms(item):
         one = _ALONE.get(one, one)
     if one == "P08" and "match" in _guards(item):
@@ -148,10 +180,42 @@ def payloads_of(item: Item, policy: PrivacyPolicy) -> tuple[str, ...]:
     return (one, *labels, *_forms(item))
 
 
+def _opening(item: Item, plan: Plan, policy: PrivacyPolicy) -> tuple[str, ...]:
+    """Return what a total is that its key's holder opens: blinded, then as its receiver has it."""
+    if item.step is Step.OPEN:
+        return ("P04",)
+    sums = [up for up in plan.all_of(Disclosure.SUM, Step.UP) if up.exchange == item.exchange]
+    found = dict.fromkeys(id for up in sums for id in payloads_of(up, plan, policy))
+    return tuple(id for id in found if id not in ("P03", "P04")) or ("P05",)
+
+
+def _handed_on(item: Item, policy: PrivacyPolicy) -> tuple[str, ...]:
+    """Return what an item is that no client's result is in as such: the model first."""
+    found = dict.fromkeys(id for one in item.messages for id in _made(one, policy))
+    return tuple(sorted(found, key=lambda id: id != "P19")) or ("P18",)
+
+
+def _made(message: MessagePlan, policy: PrivacyPolicy) -> tuple[str, ...]:
+    """Return what a message is by who made it; nothing where no data entered."""
+    layer = _LAYER.get(message.name) == tuple(field.name for field in message.fields)
+    if layer and message.name in NO_DATA:
+        return ()
+    if layer and message.name in _HANDED_ON:
+        found, chain = _HANDED_ON[message.name], policy.rules.get(Disclosure.SUM, ())
+        noised = find(chain, "noise") is not None or policy.training is not None
+        return tuple("P06" if noised and id == "P05" else id for id in found)
+    if message.disclosure is Disclosure.PUBLIC and not layer:
+        return ()
+    if message.disclosure is Disclosure.SEALED:
+        return _HANDED_ON["Boxes"]
+    vector = any(field.shape for field in message.fields)
+    return ("P19",) if vector else ("P17",)
+
+
 def _generator(item: Item) -> bool:
     """Tell whether an item holds generators, or as published gradients of them."""
     dims = (f.dims.split(", ") for m in item.messages for f in m.fields)
-    return (item.follows and _real(item)) or any("fgen" in one for one in dims)
+    return (item.follows and _vector(item)) or any("fgen" in one for one in dims)
 
 
 def _two_fields(item: Item) -> bool:
@@ -160,7 +224,7 @@ def _two_fields(item: Item) -> bool:
 
 
 def _sum(item: Item, policy: PrivacyPolicy) -> tuple[str, ...]:
-    if _helps(item) or not _real(item):
+    if _helps(item) or not _vector(item):
         return ("P12" if item.reader else "P17", *_forms(item))
     noised = item.noise is not None or "noise" in _guards(item) or policy.training is not None
     secret = bool(set(_guards(item)) & set(_SECRET))
@@ -182,9 +246,9 @@ def _forms(item: Item) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_SECRET[g] for g in _guards(item) if g in _SECRET))
 
 
-def _real(item: Item) -> bool:
-    """Tell whether an item holds a vector of real numbers: weights, or a change of them."""
-    return any(f.dtype in ("f4", "f8") and f.shape for m in item.messages for f in m.fields)
+def _vector(item: Item) -> bool:
+    """Tell whether an item holds a vector: weights, or a change of them, however they are spelt."""
+    return any(field.shape for message in item.messages for field in message.fields)
 
 
 def _counts(item: Item) -> bool:
@@ -193,7 +257,7 @@ def _counts(item: Item) -> bool:
 
 def sent(plan: Plan, policy: PrivacyPolicy) -> tuple[str, ...]:
     """Return the ids of everything that a plan sends, in order."""
-    found = {p for item in plan.items if item.times for p in payloads_of(item, policy)}
+    found = {p for item in plan.items if item.times for p in payloads_of(item, plan, policy)}
     return tuple(sorted(found))
 
 
@@ -201,15 +265,15 @@ def updates(plan: Plan, policy: PrivacyPolicy) -> str:
     """Return the id under which clients' model updates leave; empty if none do."""
     for item in plan.items:
         sums = item.disclosure is Disclosure.SUM and not _helps(item)
-        if item.sender == "client" and sums and _real(item):
-            return payload_of(item, policy)
+        if item.sender == "client" and sums and _vector(item):
+            return payload_of(item, plan, policy)
     return ""
 
 
 def item_rows(plan: Plan, policy: PrivacyPolicy) -> str:
     """Return the id under which gradients of item rows leave; empty if none do."""
     found = (item for item in plan.items if item.times and item.sender == Role.CLIENT)
-    return next((payload_of(item, policy) for item in found if _rows(item)), "")
+    return next((payload_of(item, plan, policy) for item in found if _rows(item)), "")
 
 
 def _rows(item: Item) -> bool:
@@ -286,7 +350,7 @@ def looked_at(one: Attack, plan: Plan) -> tuple[str, ...]:
 def not_tested(
     plan: Plan, policy: PrivacyPolicy, tried: Iterable[str], why: dict[str, str]
 ) -> tuple[NotTested, ...]:
-    """Return what a plan sends and no attack looked at.
+    """Return what a plan sends, attacks apply to, and none looked at.
 
     Args:
         plan: of the run.
@@ -294,7 +358,7 @@ def not_tested(
         tried: ids that an attack looked at.
         why: id -> why an attack on it came to nothing.
     """
-    missing = sorted(set(sent(plan, policy)) - set(tried))
+    missing = sorted(set(sent(plan, policy)) - set(tried) - NOT_ATTACKED)
     return tuple(
         NotTested(payload=p, why=why.get(p, _WHY.get(p, _NONE_YET))[:400]) for p in missing
     )

@@ -72,7 +72,9 @@ def answer_material(run: Replayed) -> Answers | None:
         clear = find(case.policy.chain(Disclosure.SUM), "unsafe_clear") is not None
         what = "each client's own answer, in clear" if clear else "the sum of all others' answers"
         answers = _summed(run, aid, seed, firsts, item if not clear else None)
-    return Answers(payload_of(item, case.policy), what, np.concatenate(rows), tuple(answers))
+    return Answers(
+        payload_of(item, case.plan, case.policy), what, np.concatenate(rows), tuple(answers)
+    )
 
 
 def _summed(

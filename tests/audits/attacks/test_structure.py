@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from audits.attacks import AttackReport, AttackRow, Material, structure
+from audits.attacks._exposed.exposure import Exposure, Truth
 from audits.attacks._methods import isolation
 from audits.attacks._methods.isolation import Isolation, draw_prime
 from audits.attacks._methods.opened import Opened, opened_sums
@@ -204,6 +205,51 @@ def test_o12_a_real_run_passes_and_says_what_of_single_entries_is_not_known() ->
     assert "step.up.SUM (8 entries) (O12)" in found[SINGLETONS].reason
 
 
+def captured(moved: list[list[float]], **more: Any) -> Material:
+    """Return a run of four clients, of which one total is captured, with what each put into it."""
+    names = tuple(CLIENTS)
+    exposures = tuple(
+        Exposure(
+            client=name, round=1, known={}, raw={"delta": np.array(own)},
+            seen={"delta": np.ones(2)}, cohort=len(names), truth=Truth(), lr=0.1, steps=1,
+        )
+        for name, own in zip(names, moved, strict=True)
+    )  # fmt: skip
+    case = Case(run_toy("pilot").view())
+    policy = case.policy.model_copy(update={"colluders": more.pop("colluders", 0)})
+    alone = SimpleNamespace(plan=case.plan, policy=policy, ledger_index=case.ledger_index,
+                            roster=case.roster, yardstick=case.yardstick)  # fmt: skip
+    return Material(case=alone, exposures=exposures, **more)  # type: ignore[arg-type]
+
+
+SHARED = [[1.0, 2.0], [1.0, 0.0], [3.0, 4.0], [1.0, 1.0]]
+OWN = [[1.0, 2.0], [1.0, 0.0], [3.0, 0.0], [1.0, 0.0]]
+
+
+def singles(given: Material) -> Samples | None:
+    return structure._counted(given, np.random.default_rng(1))
+
+
+def test_o12_who_holds_captures_counts_who_contributed_to_each_entry() -> None:
+    found = singles(captured(SHARED))
+    assert found is not None and found.payload == "P05" and found.what == SINGLETONS
+    assert not found.protected.any() and found.raw.all() and not found.null.any()
+    leaked = singles(captured(OWN))
+    assert leaked is not None and list(leaked.protected) == [1, 0, 0, 0]
+    assert "1 of 4 clients" in leaked.note and "1 such entries in 1 captured total" in leaked.note
+    # Two more moved it, and they may work with the aggregator.
+    assert not singles(captured(SHARED, colluders=0)).protected.any()  # type: ignore[union-attr]
+    assert singles(captured(SHARED, colluders=2)).protected.any()  # type: ignore[union-attr]
+
+
+def test_o12_nobody_counts_where_a_contributor_was_not_captured() -> None:
+    given = captured(OWN)
+    assert singles(replace(given, exposures=given.exposures[:3])) is None
+    assert singles(replace(given, units=frozenset({"client-1"}))) is None  # others' are drawn
+    clear = tuple(replace(one, cohort=1) for one in given.exposures)
+    assert singles(replace(given, exposures=clear)) is None
+
+
 def test_sums_are_read_with_their_survivors() -> None:
     made = run_toy("masks", clients=FIVE, losing=lose("client-2", "up.SUM", round=2))
     sums = {one.round: one.clients for one in opened_sums(Case(made.view()))}
@@ -276,8 +322,12 @@ def test_whatever_clients_of_an_algorithm_say_alone_can_have_a_row(
     chosen = document(name, "unsafe_plaintext")
     chosen["algorithm"] = {**chosen["algorithm"], "options": {name: options}}
     federation = Federation.from_config(Config.parse(chosen))
-    items = [item for item in federation.plan().items if item.sender == Role.CLIENT]
-    alone = {payload_of(i, federation.policy) for i in items if i.step is Step.UP} - {"", "P02"}
+    plan = federation.plan()
+    items = [item for item in plan.items if item.sender == Role.CLIENT]
+    alone = {payload_of(i, plan, federation.policy) for i in items if i.step is Step.UP} - {
+        "",
+        "P02",
+    }
     assert alone and alone <= {*ATTACK.payloads, *structure.RULE.also}
 
 
