@@ -4,9 +4,9 @@ Stricter than the policy's own rule (`audits.findings.release.SITE`): every row 
 PASS, or be a FAIL, ABOVE_PRIOR or INCONCLUSIVE that somebody accepted with a waiver of the report
 that is in force. The same holds of a question that an attack which was run left open, with a
 written reason (too few records for one of its figures, no captures for another). What was not run
-at all, what crashed, what its own control calls invalid and what does not apply is no answer, and no
-waiver stands in for it. A margin may be set below the attacks' own, never above: rows are then judged anew
-from their figures, and a waiver of a milder verdict does not count.
+at all, what crashed, what its own control calls invalid and what does not apply is no answer, and
+no waiver stands in for it. A margin may be set below the attacks' own, never above: rows are then
+judged anew from their figures, and a waiver of a milder verdict does not count.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from audits.attacks._shared.reading import report_doubt
 from audits.evidence.steps import Case
 from audits.findings.rules import made
 from audits.report import words
-from audits.report.attack_words import named, sentence, untested, warning
+from audits.report.attack_words import named, readable, sentence, untested, warning
 from audits.report.models import Egress, Finding, Line, Severity, State
 from audits.report.sections import Tried
 from protocols.disclosures.names import Disclosure
@@ -305,7 +305,7 @@ def singled_out(found: Outcome, plan: Plan, egress: Sequence[Egress], *, noised:
     if left:
         said.append(f"No attack looked at {left}")
     state: State = "OK"
-    if left or words.readable(egress) or any(row.verdict != "PASS" for row in rows):
+    if left or readable(egress) or any(row.verdict != "PASS" for row in rows):
         state = "ATTENTION"
     if broken or any(row.verdict == "FAIL" and not warning(row) for row in rows):
         state = "FAIL"

@@ -6,14 +6,15 @@ its own is told by its question, so that a new one is never left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from audits.attacks._shared.models import AttackRow
 from audits.attacks.trap_weights import BY_ONE, START
 from audits.report import words
+from audits.report.models import Egress
 from audits.report.readings.texts import POWER, lesson, reading
 
-__all__ = ["NAMES", "POWER", "clients", "lesson", "named", "power", "reading", "sentence", "show",
+__all__ = ["NAMES", "POWER", "clients", "lesson", "named", "power", "readable", "reading", "sentence", "show",
            "untested", "verdict", "warning"]  # fmt: skip
 
 NAMES = words.NAMES
@@ -320,3 +321,9 @@ _FOUND: dict[str, Callable[[AttackRow], str]] = {
     "A15": _solved,
     "A20": _trapped,
 }
+
+
+def readable(egress: Iterable[Egress]) -> str:
+    """Return what left of single clients that its receiver reads, in words; empty if nothing."""
+    found = {id for row in egress for id in row.payloads if id in words.READABLE}
+    return ", ".join(f"{words.NAMES[id]} ({id})" for id in sorted(found))

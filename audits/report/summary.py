@@ -8,7 +8,7 @@ from audits.evidence.steps import Case, Verification
 from audits.findings.rules import SEVERITIES
 from audits.report import words
 from audits.report.attack_rows import Outcome, singled_out, undecided
-from audits.report.attack_words import untested
+from audits.report.attack_words import readable, untested
 from audits.report.budget import budget_line, worst_view
 from audits.report.learning.references import Worth, in_words
 from audits.report.models import Account, Dropouts, Egress, Finding, Line, PlanDiff, State
@@ -238,7 +238,7 @@ def _left(egress: Sequence[Egress], side: str = "") -> Line:
             f"and receipts ({words.size(sum(row.bytes for row in control))}), sealed or public"
         )
     answer = f"From {whose}: {'; '.join(parts)}." if parts else f"Nothing left {whose}."
-    unsafe, read = any(row.unsafe for row in egress), words.readable(egress)
+    unsafe, read = any(row.unsafe for row in egress), readable(egress)
     if read:
         answer += f" Of single clients, and read as they are by whoever receives them: {read}."
     return Line(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
-
-from audits.report.models import Egress
+from collections.abc import Sequence
 
 _STEP = 1000
 _SUMS = (
@@ -200,9 +198,3 @@ def maybe_opened(rounds: Sequence[int]) -> str:
         f" Of round {named} a total may have been opened: enough holders released shares, and "
         "that these were lost on their way is the aggregator's word."
     )
-
-
-def readable(egress: Iterable[Egress]) -> str:
-    """Return what left of single clients that its receiver reads, in words; empty if nothing."""
-    found = {id for row in egress for id in row.payloads if id in READABLE}
-    return ", ".join(f"{NAMES[id]} ({id})" for id in sorted(found))

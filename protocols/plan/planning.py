@@ -107,6 +107,14 @@ def _reduced(algorithm: Algorithm[Any], rounds: int) -> tuple[str, ...]:
     return (f"{runs_as(algorithm.name)}{less}",) if less else ()
 
 
+def _check_terms(scheme: Scheme | None, clients: int) -> None:
+    if scheme is not None and clients > scheme.max_terms:
+        raise PolicyError(
+            f"{scheme.name} adds at most {scheme.max_terms} uploads exactly.",
+            fix="choose the policy 'masks', which adds any number, or split the federation",
+        )
+
+
 def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
     algorithm: Algorithm[Any],
     policy: PrivacyPolicy,
@@ -140,11 +148,7 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
     form = (policy := policy.checked()).admit(algorithm).among(len(clients))
     policy.check_cohort(len(clients))
     fewest_survivors(len(clients), policy)
-    if scheme is not None and len(clients) > scheme.max_terms:
-        raise PolicyError(
-            f"{scheme.name} adds at most {scheme.max_terms} uploads exactly.",
-            fix="choose the policy 'masks', which adds any number, or split the federation",
-        )
+    _check_terms(scheme, len(clients))
     builder = _built(algorithm, form, policy, data, clients, rounds, scheme)
     check_covered(builder.items, policy)
     splits, drawn = builder.splits, builder.drawn
