@@ -14,8 +14,8 @@ from audits.report import words
 from audits.report.models import Egress
 from audits.report.readings.texts import POWER, lesson, reading
 
-__all__ = ["NAMES", "POWER", "clients", "lesson", "named", "power", "readable", "reading", "sentence", "show",
-           "untested", "verdict", "warning"]  # fmt: skip
+__all__ = ["NAMES", "POWER", "clients", "lesson", "named", "power", "readable", "reading",
+           "sentence", "show", "untested", "verdict", "warning"]  # fmt: skip
 
 NAMES = words.NAMES
 
