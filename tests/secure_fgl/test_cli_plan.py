@@ -213,3 +213,18 @@ def test_an_algorithm_that_splits_clients_keeps_the_presets_rule() -> None:
         "policy": "masks",
     }
     assert Federation.from_config(Config.parse(document)).policy.cohort_changes == "any"
+
+
+def test_a_plan_says_what_rounding_costs_under_a_loose_bound() -> None:
+    """Sixteen bits a value: the grid has as many steps however loose the bound of records is."""
+    shown = [
+        " ".join(
+            invoke(
+                "plan", ROOT / "examples/banks.yaml", "--set", f"data.records={records}"
+            ).output.split()
+        )
+        for records in (256, 1 << 20)
+    ]
+    for text, records in zip(shown, (256, 1 << 20), strict=True):
+        assert "rounding by at most 0.0031 % of the largest update; k times as much" in text
+        assert f"with 1/k of the {records} records that the bound allows" in text

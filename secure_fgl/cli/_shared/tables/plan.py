@@ -53,6 +53,7 @@ def _head(plan: Plan) -> list[tuple[str, str]]:
         *([("edges", data.edges)] if data.edges else []),
         ("policy", ", ".join((plan.policy, *_protections(plan)))),
         ("policy says", _settings(plan)),
+        *_rounding(plan),
         ("policy digest", plan.policy_digest),
         ("plan digest", plan.digest),
         ("a client sends", f"at most {size(plan.bytes_up())} in the whole run, all items counted"),
@@ -67,6 +68,25 @@ def _settings(plan: Plan) -> str:
     """Return every setting of the policy but its chains, which stand beside the items."""
     told = (f"{name} {value}" for name, value in plan.policy_fields.items() if name != "rules")
     return "; ".join(told)
+
+
+def _rounding(plan: Plan) -> list[tuple[str, str]]:
+    """Say how much of an update the grid of sums takes away, and of whose update more."""
+    from protocols.disclosures.names import Disclosure
+    from protocols.plan.steps import Step
+
+    sent = plan.all_of(Disclosure.SUM, Step.UP)
+    fields = [f for item in sent for message in item.messages for f in message.fields if f.step]
+    if not fields:
+        return []
+    share = max(float(field.step) / float(field.bound) for field in fields)
+    return [
+        (
+            "rounding",
+            f"by at most {100 * share:.2g} % of the largest update; k times as much of the update "
+            f"of a site with 1/k of the {plan.data.records} records that the bound allows",
+        )
+    ]
 
 
 def _who(names: Sequence[str]) -> str:
