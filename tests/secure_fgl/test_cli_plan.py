@@ -15,7 +15,7 @@ from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.catalogue import algorithm_names
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
-from tests.secure_fgl.cli_tools import config, invoke
+from tests.secure_fgl.cli_tools import ROOT, config, invoke
 
 
 @pytest.fixture
