@@ -8,7 +8,14 @@ import re
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import CoreSchema
 
 
 def nearest(word: str, known: list[str]) -> str:
@@ -171,12 +178,35 @@ def read_yaml(text: str) -> Any:
         ) from None
 
 
+def exact(schema: Any) -> None:
+    """Have a schema of pydantic take no number or truth value in the place of another kind.
+
+    Else ``yes`` and ``"1"`` are 1, 1.0 is a whole number, and 1 is true. A whole number is still
+    taken where a real one is asked for, and a list where a tuple is.
+    """
+    if isinstance(schema, dict):
+        if schema.get("type") in ("int", "float", "bool"):
+            schema["strict"] = True
+        for key, inner in schema.items():
+            if key not in ("default", "metadata"):
+                exact(inner)
+    elif isinstance(schema, list | tuple):
+        for inner in schema:
+            exact(inner)
+
+
 class Strict(BaseModel):
-    """Frozen and closed; errors never echo the rejected value."""
+    """Frozen and closed, of exact kinds; errors never echo the rejected value."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False
     )
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = handler(source)
+        exact(schema)
+        return schema
 
     @model_validator(mode="before")
     @classmethod

@@ -132,8 +132,8 @@ CLIENT_MODEL = Format(
     "client model", 1, "take the model out with the program that made the run", mark=b"SFGM"
 )
 MODEL_FILE = Format("model file", 2, "write it again with this program, or open it with that one")
-REPORT = Format("report", 8, "make the report again with this program", oldest=1)
-ATTACKS = Format("list of attacks", 3, "run secure-fgl audit attack on the run again")
+REPORT = Format("report", 9, "make the report again with this program", oldest=1)
+ATTACKS = Format("list of attacks", 4, "run secure-fgl audit attack on the run again")
 WAIVERS = Format("list of waivers", 1, "give the waivers to audit report again")
 BASELINE = Format("baseline", 1, "give the baseline to audit report again")
 HAND_OVER = Format("hand-over", 3, "gather it with the program that made it, or ask for another")

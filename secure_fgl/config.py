@@ -133,7 +133,7 @@ class Config(Strict):
         keep_models: keep each client's own model after the run, locked under its site's key.
         checkpoint_every: keep the released model of every n-th round; 0: the last and the best one.
         isolate: compute clients' answers in a process of their own, without keys, network and files
-            (`secure_fgl.isolation`). Sites that run apart always do.
+            (`secure_fgl.isolation`); None: if there is a plug-in. Sites that run apart always do.
         device: where clients train in a simulation: ``cpu``, ``cuda`` (a GPU, or nothing starts),
             ``auto`` (a GPU if there is one). See `secure_fgl.devices`.
         tracking: where released metrics go besides the run folder: ``tensorboard:DIR``,
@@ -156,7 +156,7 @@ class Config(Strict):
     resume: bool = True
     keep_models: bool = True
     checkpoint_every: int = Field(default=0, ge=0, le=100_000)
-    isolate: bool = False
+    isolate: bool | None = None
     device: Literal["auto", "cpu", "cuda"] = "cpu"
     tracking: tuple[str, ...] = ()
     seed: int = Field(default=1, ge=0, lt=2**31)
@@ -255,6 +255,11 @@ class Config(Strict):
         if alien:
             raise UsageError("The configuration of the run is none that a run leaves.", why=alien)
         return found
+
+    @property
+    def isolated(self) -> bool:
+        """Whether a simulation computes answers in a process of their own."""
+        return bool(self.plugins) if self.isolate is None else self.isolate
 
     @property
     def plugin_names(self) -> tuple[str, ...]:

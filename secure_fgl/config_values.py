@@ -60,14 +60,27 @@ def override(place: dict[str, Any], **values: Any) -> None:
 
 
 def expanded(value: Any, found: Callable[[re.Match[str]], str] | None = None) -> Any:
-    """Replace ``${SECURE_FGL_X}`` and ``${SECURE_FGL_X:-default}``, in texts only."""
+    """Replace ``${SECURE_FGL_X}`` and ``${SECURE_FGL_X:-default}``, in texts only.
+
+    A text that is one variable and nothing else becomes the number or truth value that the
+    variable's text is in YAML, as if it stood in the file.
+    """
     if isinstance(value, dict):
         return {key: expanded(inner, found) for key, inner in value.items()}
     if isinstance(value, list):
         return [expanded(inner, found) for inner in value]
     if isinstance(value, str):
-        return _VARIABLE.sub(found or _variable, value)
+        text = _VARIABLE.sub(found or _variable, value)
+        return _scalar(text) if _VARIABLE.fullmatch(value) else text
     return value
+
+
+def _scalar(text: str) -> Any:
+    try:
+        value = read_yaml(text)
+    except yaml.YAMLError:
+        return text
+    return value if isinstance(value, int | float) else text
 
 
 def _variable(match: re.Match[str]) -> str:

@@ -12,7 +12,8 @@ from pydantic import Field, ValidationError, model_validator
 from protocols.strict import Strict, not_yaml, problems, read_yaml
 from protocols.wire.roles import Role
 from secure_fgl.errors import UsageError
-from secure_fgl.transports.nvflare.rules.apart import too_few
+from secure_fgl.transports.nvflare.facts import misnamed_organisation
+from secure_fgl.transports.nvflare.rules.apart import alike, too_few
 
 if TYPE_CHECKING:
     from secure_fgl.transports.nvflare.facts import Facts
@@ -57,6 +58,10 @@ class Consortium(Strict):
     def _names_are_distinct(self) -> Consortium:
         if len({member.name for member in self.parties}) < len(self.parties):
             raise ValueError("parties: a name stands twice")
+        names = [member.organisation for member in self.parties]
+        wrong = [f"parties: an organisation {w}" for w in map(misnamed_organisation, names) if w]
+        if wrong := [*wrong, *alike(names)]:
+            raise ValueError(wrong[0])
         return self
 
     @classmethod

@@ -18,7 +18,8 @@ from protocols.forms import Algorithm
 from protocols.plan.drift import drift
 from protocols.plan.plan import Plan
 from protocols.plan.planning import make_plan
-from protocols.policy.policy import PrivacyPolicy
+from protocols.policy.guard import find
+from protocols.policy.policy import PRESETS, PrivacyPolicy
 from protocols.strict import nearest
 from secure_fgl.catalogue import build_algorithm, preferred_model
 from secure_fgl.config import OWN, Config, ModelConfig, own_root, settings_of
@@ -98,13 +99,29 @@ class Federation:
         parsed = Config.parse(document)
         self.plugins = Plugins(parsed.plugins, plugins)
         self._given = parsed.model_copy(update={"plugins": self.plugins.names})
-        self.policy = policy or PrivacyPolicy.load(self._given.policy)
+        self._chosen = policy or PrivacyPolicy.load(self._given.policy)
+        self._preset = policy is None and self._given.policy in PRESETS
         self._whole, self._agreed = None if isinstance(data, str) else data, spec
 
     @classmethod
     def from_config(cls, config: Config, plugins: Sequence[Given] = ()) -> Federation:
         """Return the federation that a configuration describes, with plug-ins beside its own."""
         return cls(config=config, plugins=plugins)
+
+    @cached_property
+    def policy(self) -> PrivacyPolicy:
+        """The policy. A preset says ``cohort_changes: fixed`` where that costs nothing.
+
+        That is, where as many clients take part as a total needs, so that a round in which one is
+        away is lost under any rule, and the algorithm splits clients into no clusters.
+        """
+        chosen, clients = self._chosen, len(self._given.data.partition.called)
+        whole = self._preset and clients == chosen.smallest_cohort
+        if not whole or find(chosen.rules.get(Disclosure.SUM, ()), "mask") is None:
+            return chosen
+        if any(form.splits is not None for form in self.build()[1].forms):
+            return chosen
+        return chosen.changed(cohort_changes="fixed")
 
     @cached_property
     def config(self) -> Config:
@@ -239,7 +256,16 @@ class Federation:
             scheme=self.scheme(),
             seed=learning_seed(self.config.seed, "init"),
             plugins=self.plugins.code,
-            remarks=told,
+            remarks=(*told, *self._in_the_open()),
+        )
+
+    def _in_the_open(self) -> Sequence[str]:
+        """Say so where a plug-in's answers are to run beside keys and data."""
+        if not self.plugins.names or self._given.isolate is not False:
+            return ()
+        return (
+            "isolate: false: in a simulation the plug-ins' answers run in the process that holds "
+            "all clients' keys and data, with its network and files",
         )
 
     def prepare(self, plan: Plan | None = None) -> Preparation:

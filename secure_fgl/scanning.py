@@ -53,17 +53,28 @@ class Scanned:
 
 
 def scan(paths: Iterable[Path], sought: Sought) -> Scanned:
-    """Look through files, and all files of folders; names count too, and links are not followed.
+    """Look through files, and all files of folders; names count too.
+
+    What lies in a folder and is no plain file (a link, a pipe) counts as not searched.
 
     Raises:
-        UsageError: one of the paths is not there.
+        UsageError: one of the paths is not there, or is neither a file nor a folder.
     """
     found = Scanned()
     for path in paths:
         if not path.exists():
             raise UsageError(f"There is no {path}.", fix="check the path")
-        for file in _files(path):
+        if not path.is_file() and not path.is_dir():
+            raise UsageError(
+                f"{path} is neither a file nor a folder, so it cannot be searched.",
+                why="a pipe or a device has no content that could be looked at twice",
+                fix="save what it gives as a file, and search that",
+            )
+        for file in _entries(path):
             place = str(file)
+            if not file.is_file() or (file != path and file.is_symlink()):
+                found.left.append(f"{place}: it is no plain file")
+                continue
             try:
                 data = content(file, LIMIT)
             except OSError as error:
@@ -79,14 +90,19 @@ def scan(paths: Iterable[Path], sought: Sought) -> Scanned:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    if path.is_file():
+    for file in _entries(path):
+        if file.is_file() and (file == path or not file.is_symlink()):
+            yield file
+
+
+def _entries(path: Path) -> Iterator[Path]:
+    """Yield a file, or all that lies in a folder and below and is no folder; links are none."""
+    if not path.is_dir():
         yield path
         return
-    for folder, _, names in os.walk(path):
-        for name in sorted(names):
-            file = Path(folder, name)
-            if file.is_file() and not file.is_symlink():
-                yield file
+    for folder, folders, names in os.walk(path):
+        links = [name for name in folders if Path(folder, name).is_symlink()]
+        yield from (Path(folder, name) for name in sorted([*names, *links]))
 
 
 def refuse_found(place: str, data: bytes, sought: Sought | None) -> None:

@@ -69,7 +69,7 @@ class EgoTask(NodeTask):
             raise ValueError(
                 f"{model!r} is no model of ego-graphs; choose ego_sage, ego_sage_linear or ego_mlp"
             )
-        if fan_out < 1:
+        if type(fan_out) is not int or fan_out < 1:
             raise ValueError("fan_out counts an ego-graph's children; choose 1 or more")
         self._fan_out = fan_out
         super().__init__(spec, model=model, **options)

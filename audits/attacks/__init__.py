@@ -12,7 +12,7 @@ import difflib
 import hashlib
 import pkgutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -20,6 +20,7 @@ from pathlib import Path
 
 from audits.attacks._judging.earlier import carried, claims_carried
 from audits.attacks._judging.family import settled
+from audits.attacks._methods.opened import unrecorded
 from audits.attacks._models.canaries import Canaries
 from audits.attacks._models.released import Candidates, Released
 from audits.attacks._shared import payloads
@@ -52,6 +53,7 @@ from audits.evidence.ledger_index import LedgerIndex
 from audits.evidence.steps import Case
 from crypto.signing.canonical import canonical
 from crypto.signing.merkle import root
+from protocols.errors import EvidenceError
 
 __all__ = [
     "AT_ONE_SITE",
@@ -92,11 +94,17 @@ __all__ = [
     "seed_of",
 ]
 
-_LOOKED = ("PASS", "FAIL", "INCONCLUSIVE", "INVALID")
+_LOOKED = ("PASS", "FAIL", "ABOVE_PRIOR", "INCONCLUSIVE", "INVALID")
 _UNASKED = "it was not asked for"
 AT_ONE_SITE = {"A04", "A05", "A10", "A11", "A12"}
 """Attacks that one site can make of its own side: the others compare what clients say, or need the
 ledgers of all parties."""
+_CAPTURED = {"A01", "A02", "A03", "A04", "A05", "A06", "A11", "A13"}
+"""Attacks on what the aggregator, or the matcher, kept of what it read."""
+_HIDDEN = (
+    "others' ledgers show that more of it may have been read, in exchange {}, than its reader "
+    "recorded; what nobody kept cannot be attacked"
+)
 _SIDES = (
     "the sides of all {} clients and of the aggregator are needed, and here is one client's alone"
 )
@@ -197,6 +205,7 @@ def attack(
     there = set(payloads.sent(case.plan, case.policy))
     rows: list[AttackRow] = []
     claims: list[Claim] = []
+    hidden = _hidden(material)
     before = earlier if earlier is not None and _same(earlier, case, heads) else None
     for one in attacks():
         row = AttackRows(one, profile, seed_of(heads, one.id))
@@ -208,6 +217,7 @@ def attack(
             found, held = row.cut(_LATE)
         else:
             found, held = row.made(material)
+            found = [_proved(row, one, hidden) for one in found]
         kept = [old for old in before.rows if old.id == one.id] if before is not None else []
         stays = carried(found, kept, row.untested)
         if before is not None and _claims(kept):
@@ -227,6 +237,25 @@ def attack(
         claims=tuple(dict.fromkeys(claims)),
         not_tested=payloads.not_tested(case.plan, case.policy, tried, _reasons(case, wanted, rows)),
     )
+
+
+def _hidden(material: Material) -> dict[str, int]:
+    """Return payload -> an exchange in which its reader may have read more than it kept."""
+    if material.units:
+        return {}  # one client's side: the reader's ledger is not there
+    try:
+        return unrecorded(material.case)
+    except EvidenceError:  # the ledgers contradict each other, so nobody knows what was read
+        return dict.fromkeys(payloads.PAYLOADS, 0)
+
+
+def _proved(made: AttackRows, row: AttackRow, hidden: Mapping[str, int]) -> AttackRow:
+    """Return a row, NOT_TESTED where it rests on what the attacker alone says that it read."""
+    silent = row.verdict in ("PASS", "NOT_APPLICABLE") and row.id in _CAPTURED
+    about = {row.payload} if row.payload else {*chosen([row.id])[0].payloads}
+    if not silent or not (found := about & hidden.keys()):
+        return row
+    return made.untested(_HIDDEN.format(hidden[min(found)]), row)
 
 
 def _same(earlier: AttackReport, case: Case, heads: str) -> bool:

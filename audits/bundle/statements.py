@@ -168,8 +168,9 @@ def leakage_audit(report: Report) -> dict[str, Any]:
 def test_result(report: Report, files: Iterable[Listed]) -> dict[str, Any]:
     """Return the predicate test-result/v0.1: verification steps and attacks.
 
-    An attack that was INCONCLUSIVE, INVALID or ended in an ERROR is warned, as is a payload that
-    none looked at and a step that was not checked. One that does not apply is left out.
+    An attack that was ABOVE_PRIOR, INCONCLUSIVE, INVALID or ended in an ERROR is warned, as is a
+    payload that none looked at and a step that was not checked. One that does not apply is left
+    out.
     """
     found: dict[str, list[str]] = {"passedTests": [], "warnedTests": [], "failedTests": []}
     for step in _steps(report):

@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from audits.evidence.asked import Asked
 from audits.evidence.exchanges import ANSWERS, Exchanges
 from audits.evidence.ledger_index import LedgerIndex, Sent
+from audits.evidence.openable import may_be_opened
 from audits.evidence.steps import Case
 from audits.report.models import Dropouts, LostRound, Moment, Vanished
 from protocols.disclosures.names import Disclosure
+from protocols.errors import EvidenceError
 from protocols.plan.steps import Service, Step
 from protocols.wire.roles import Role
 
@@ -70,7 +72,7 @@ class Losses:
             return client if self._left_keys(sent, client) else None
         if sent.part is Service.REFUSAL and sent.party == client:
             return client if self._last(sent) else None
-        if sent.part is Service.HEADS:
+        if sent.part in (Service.HEADS, Service.BUDGET):
             return client if self._left_silently(sent, client) else None
         if sent.part is Service.TOTALS:
             return client if self._left_behind(sent, client) else None
@@ -195,11 +197,20 @@ def dropouts(case: Case) -> Dropouts:
                 arrived=len(ask.arrived),
                 votes=_votes(ask, exchanges) if ask.told else None,
                 shares=_shares(ask, exchanges) if ask.shown or ask.whole else None,
+                may_be_opened=_openable(case, ask),
             )
             for ask in exchanges.all.values()
             if ask.lost(smallest)
         ),
     )
+
+
+def _openable(case: Case, ask: Asked) -> bool:
+    """Tell whether a total may have been opened all the same; also where nobody can know."""
+    try:
+        return bool(may_be_opened(case, ask))
+    except EvidenceError:
+        return True
 
 
 def _votes(ask: Asked, exchanges: Exchanges) -> int:

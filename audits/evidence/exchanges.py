@@ -69,7 +69,7 @@ class Exchanges:
         }
 
     def _sents(self, number: int) -> list[Sent]:
-        others = (Service.REFUSAL, Service.HEADS, Service.TOTALS)
+        others = (Service.REFUSAL, Service.HEADS, Service.BUDGET, Service.TOTALS)
         found = self._ledger_index.releases_of(number)
         return [s for s in found if not s.keying and s.part not in others]
 

@@ -36,7 +36,10 @@ KINDS = {
 }
 """Data file, without its ending -> what its entries are."""
 
-_FAMILIES = ("ATTACK", "INCONCLUSIVE", "INVALID", "ERROR", "NOT TESTED", "REFUSED")
+_FAMILIES = (
+    *("ATTACK", "ABOVE PRIOR", "INCONCLUSIVE", "INVALID", "ERROR", "NOT TESTED"),
+    "REFUSED",
+)
 """Rules that go on with the id of an attack or the code of a refusal."""
 _OPTIONAL = {"also"}
 _READING = "How to read a row"

@@ -27,6 +27,7 @@ BROKEN_TOO = True
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _NEVER = "1970-01-01T00:00:00"
 _GRAVE = ("critical", "high")
+_LEAKS = ("FAIL", "ABOVE_PRIOR")
 """What fails a report where nothing else was asked for (``--fail-on high``)."""
 
 
@@ -68,9 +69,13 @@ def _attacks(report: Report) -> list[_Case]:
     found = []
     for row in report.attacks:
         name = " ".join(filter(None, (row.id, row.name, row.payload, row.what)))
-        waiver = waived.get((f"ATTACK_{row.id}", row.payload, row.what))
-        if row.verdict == "FAIL" and waiver is not None:
-            found.append(_Case(name, "skipped", f"FAIL, {_accepted(waiver)}. {row.reason}"))
+        family = "ATTACK" if row.verdict == "FAIL" else row.verdict
+        waiver = waived.get((f"{family}_{row.id}", row.payload, row.what))
+        if row.verdict in _LEAKS and waiver is not None:
+            said = f"{row.verdict}, {_accepted(waiver)}. {row.reason}"
+            found.append(_Case(name, "skipped", said))
+        elif row.evidence == "there":
+            found.append(_Case(name, "failure", row.reason))
         elif row.verdict in ("PASS", "FAIL", "ERROR"):
             state = {"PASS": "passed", "FAIL": "failure", "ERROR": "error"}[row.verdict]
             found.append(_Case(name, state, row.reason))  # type: ignore[arg-type]

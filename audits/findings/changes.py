@@ -32,9 +32,10 @@ _LADDER: tuple[Severity, ...] = ("critical", "high", "medium", "low", "info")
 _MOVES: tuple[Move, ...] = ("new", "worse", "no longer measured", "better", "fixed")
 _CLAIMS, _MILD = ("A10", "A11"), ("A04", "A07", "A08")
 _MEASURED = ("PASS", "FAIL")
-_RAN = (*_MEASURED, "INCONCLUSIVE", "INVALID")
+_SHOWN = (*_MEASURED, "ABOVE_PRIOR")  # verdicts that say something of a message
+_RAN = (*_SHOWN, "INCONCLUSIVE", "INVALID")
 _DECIDED = "ATTACK_"
-_UNDECIDED = ("INCONCLUSIVE_", "INVALID_", "ERROR_", "NOT_TESTED_")
+_UNDECIDED = ("ABOVE_PRIOR_", "INCONCLUSIVE_", "INVALID_", "ERROR_", "NOT_TESTED_")
 _CLAIM = "CLAIM_FALSIFIED"
 _FILE = ("ATTACKS_REFUSED", "ATTACKS_OTHER_VERSION")
 _UNSAFE = "unsafe_clear"
@@ -153,7 +154,8 @@ def _findings(old: Snapshot, new: Snapshot) -> Iterator[Change]:
 
 def _finding_of(row: Measured) -> tuple[str, str, str]:
     """Return rule, payload and item of the finding that an attack makes where it succeeds."""
-    return f"ATTACK_{row.id}", row.payload, row.what
+    family = "ABOVE_PRIOR" if row.verdict == "ABOVE_PRIOR" else "ATTACK"
+    return f"{family}_{row.id}", row.payload, row.what
 
 
 def _untried(finding: Noted, new: Snapshot) -> bool:
@@ -195,8 +197,8 @@ def _attacks(old: Snapshot, new: Snapshot) -> Iterator[Change]:
 
 def _attack(was: Measured | None, now: Measured | None) -> Move | None:
     """Say how an attack moved: by verdict, then by its value against the earlier interval."""
-    before = was.verdict if was is not None and was.verdict in _MEASURED else ""
-    after = now.verdict if now is not None and now.verdict in _MEASURED else ""
+    before = was.verdict if was is not None and was.verdict in _SHOWN else ""
+    after = now.verdict if now is not None and now.verdict in _SHOWN else ""
     moves: dict[tuple[str, str], Move | None] = {
         ("", ""): None,
         ("", "PASS"): "better",
@@ -205,6 +207,12 @@ def _attack(was: Measured | None, now: Measured | None) -> Move | None:
         ("FAIL", ""): "no longer measured",
         ("PASS", "FAIL"): "worse",
         ("FAIL", "PASS"): "fixed",
+        ("", "ABOVE_PRIOR"): "new",
+        ("PASS", "ABOVE_PRIOR"): "worse",
+        ("ABOVE_PRIOR", "FAIL"): "worse",
+        ("FAIL", "ABOVE_PRIOR"): "no longer measured",  # that it does not fail, nobody showed
+        ("ABOVE_PRIOR", "PASS"): "fixed",
+        ("ABOVE_PRIOR", ""): "no longer measured",
     }
     if (before, after) in moves or was is None or now is None:
         return moves.get((before, after))
@@ -215,10 +223,12 @@ def _attack(was: Measured | None, now: Measured | None) -> Move | None:
 
 
 def _gravity(row: Measured, finding: Noted | None) -> Severity:
-    if row.verdict != "FAIL":
+    if row.verdict not in ("FAIL", "ABOVE_PRIOR"):
         return "low"
     if finding is not None:
         return finding.severity
+    if row.verdict != "FAIL":
+        return "low"
     if row.id in _CLAIMS:
         return "critical"
     return "medium" if row.id in _MILD else "high"

@@ -1,10 +1,11 @@
 """Whether a model may leave, by the attacks that whoever lets it out asks for.
 
 Stricter than the policy's own rule (`audits.findings.release.SITE`): every row of an attack must
-PASS, or be a FAIL or INCONCLUSIVE that somebody accepted with a waiver of the report that is in
-force. What was not run, what crashed, what its own control calls invalid and what does not apply is
-no answer, and no waiver stands in for it. A margin may be set below the attacks' own, never above:
-rows are then judged anew from their figures, and a waiver of a milder verdict does not count.
+PASS, or be a FAIL, ABOVE_PRIOR or INCONCLUSIVE that somebody accepted with a waiver of the report
+that is in force. What was not run, what crashed, what its own control calls invalid and what does
+not apply is no answer, and no waiver stands in for it. A margin may be set below the attacks' own,
+never above: rows are then judged anew from their figures, and a waiver of a milder verdict does not
+count.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from audits.attacks._shared.models import AttackRow
+from audits.attacks._shared.models import FIGURES, AttackRow
 from audits.attacks._shared.verdicts import Figures, verdict_of
 from audits.findings.release import Rule, unanswered
 from audits.report.attack_rows import RUN
@@ -22,10 +23,8 @@ from audits.report.sections import Waived
 
 __all__ = ["GATE", "Answer", "answers", "predicate", "withheld"]
 
-GATE = Rule(("PASS",), ("FAIL", "INCONCLUSIVE"))
+GATE = Rule(("PASS",), ("FAIL", "ABOVE_PRIOR", "INCONCLUSIVE"))
 """Of ``audit release``."""
-
-_FIGURES = ("prior", "raw", "null", "protected", "raw_gap", "gap")
 
 
 @dataclass(frozen=True)
@@ -97,15 +96,17 @@ def _of(report: Report, attack: str, margin: str) -> Iterator[Answer]:
 def _judged(row: AttackRow, margin: str) -> tuple[str, str]:
     """Return a row's verdict at the smaller of two margins, and that margin."""
     by = min((row.margin, margin or row.margin), key=float)
-    values = {name: found for name in _FIGURES if (found := getattr(row, name)) is not None}
-    judged = row.verdict in ("PASS", "INCONCLUSIVE") and len(values) == len(_FIGURES)
+    values = {name: found for name in FIGURES if (found := getattr(row, name)) is not None}
+    judged = row.verdict in ("PASS", "ABOVE_PRIOR", "INCONCLUSIVE") and len(values) == len(FIGURES)
     if by == row.margin or not judged:
         return row.verdict, by
     figures = Figures.of(row.chance, values)
     facts = (float(by), float(row.gate), row.exact, figures.gap.n)
     found = verdict_of(figures, *facts, biased=False)  # else the row would be INVALID
-    # Figures of another program's attacks give PASS where the report takes none of theirs.
-    return (row.verdict if found == "PASS" else found), by
+    # Figures of another program's attacks give PASS where the report takes none of theirs; and what
+    # is above the prior stays so, unless it is above this margin.
+    kept = found == "PASS" or (row.verdict == "ABOVE_PRIOR" and found != "FAIL")
+    return (row.verdict if kept else found), by
 
 
 def _waiver(findings: Sequence[Finding], row: AttackRow) -> Waived | None:

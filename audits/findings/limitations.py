@@ -42,6 +42,8 @@ _WARNINGS = (
     ("the totals themselves are disclosed", TOTALS),
     ("totals are of noised gradients", "L5"),
     ("no two totals of one run", "L1.9"),
+    ("totals of one run may differ", "L1.9"),
+    ("a total may be of three clients", TOTALS),
 )
 _DISCLOSED = {
     Disclosure.MATCH: "L4",

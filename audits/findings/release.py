@@ -63,7 +63,7 @@ class Rule:
 
 
 SITE = Rule(("PASS", "INCONCLUSIVE", "NOT_APPLICABLE"))
-"""Of ``release`` in a policy: what was run and did not succeed is an answer."""
+"""Of ``release`` in a policy: what was run and found nothing is an answer; ABOVE_PRIOR is none."""
 
 
 class ReleaseWaiver(Strict):

@@ -270,10 +270,11 @@ def _gone(make: _Maker, gone: Dropouts) -> None:
         rounds = sorted({entry.round for entry in gone.lost})
         make.add(
             "ROUND_SKIPPED",
-            "low",
+            "medium" if gone.openable else "low",
             f"{words.plural(len(rounds), 'round')} skipped because too few clients were left for "
             f"what the policy asks; the first: round {lost.round}, with "
-            f"{words.plural(lost.arrived, 'answer')}. What was asked for then was not opened.",
+            f"{words.plural(lost.arrived, 'answer')}. No opening of it is recorded."
+            f"{words.maybe_opened(gone.openable)}",
             "Find out why clients vanish; the model had fewer rounds than were planned.",
         )
 

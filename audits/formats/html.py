@@ -82,6 +82,7 @@ def _environment() -> Environment:
         more=named,
     )
     made.globals.update(
+        maybe_opened=words.maybe_opened,
         plural=words.plural,
         power_means=attack_words.POWER,
         span=words.span,

@@ -259,6 +259,7 @@ def _gone(report: Report) -> str:
     gone = report.dropouts
     lines = [
         f"Vanished: {len(gone.vanished)}. Rounds skipped: {len({x.round for x in gone.lost})}."
+        f"{words.maybe_opened(gone.openable)}"
     ]
     if gone.vanished:
         rows = ((_(v.client), str(v.round), v.moment) for v in gone.vanished[:_MOST])

@@ -46,7 +46,7 @@ and one that only warns, is medium: see :func:`severity`."""
 _LABELS = "P11"
 QUIET = {"P03", "P04", "P17", "P18", "P20"}  # control plane, metadata, what nobody can read
 _UNDECIDED = ("ERROR", "INVALID", "INCONCLUSIVE", "NOT_TESTED")
-_SAID = ("FAIL", *_UNDECIDED, "PASS")  # in the strip, the gravest first
+_SAID = ("FAIL", "ABOVE_PRIOR", *_UNDECIDED, "PASS")  # in the strip, the gravest first
 _SILENT = ("NOT_APPLICABLE", "NOT_TESTED", "ERROR")  # verdicts of rows that looked at nothing
 _FOREIGN = "Another version of these attacks says PASS, which is not counted: "
 _LONGEST = 600  # of a reason
@@ -71,7 +71,7 @@ class Outcome:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What a reader should know, in no order of gravity."""
-        lost = succeeded(self.rows)
+        lost = (*succeeded(self.rows), *_above(self))
         return (*self.refused, *lost, *_falsified(self), *_undecided(self), *_untested(self))
 
 
@@ -208,13 +208,28 @@ def _falsified(found: Outcome) -> Iterator[Finding]:
             )
 
 
+def _above(found: Outcome) -> Iterator[Finding]:
+    for row in found.rows:
+        if row.verdict == "ABOVE_PRIOR":
+            yield made(
+                f"ABOVE_PRIOR_{row.id}",
+                "medium" if row.evidence == "there" else "low",
+                f"{_named(row)} on {named(row.payload)}, {row.what}: {row.reason.rstrip('.')}.",
+                "Protect this payload better, or test it with more records or clients until it is "
+                f"known on which side of the margin it lies; secure-fgl audit explain {row.id}.",
+                item=row.what,
+                payload=row.payload,
+            )
+
+
 def _undecided(found: Outcome) -> Iterator[Finding]:
     for row in found.rows:
         if row.verdict in _UNDECIDED:
             about = f"{row.payload or 'this run'}{f', {row.what}' if row.what else ''}"
             yield made(
                 f"{row.verdict}_{row.id}",
-                "info",
+                # An attack that could not tell is no better than none, which is `low` (_untested).
+                "info" if row.payload in QUIET else "low",
                 f"{_named(row)} on {about}, {_open(row)}: {row.reason.rstrip('.')}.",
                 "Read it as not tested. The reason says what would be needed.",
                 item=row.what,
@@ -261,7 +276,8 @@ def _open(row: AttackRow) -> str:
 def worst(rows: Iterable[AttackRow]) -> list[AttackRow]:
     """Return the worst row of every attack on every payload, the gravest first.
 
-    By verdict; of those that fail, a warning comes last; then by what is gained.
+    By verdict; of those that fail, a warning comes last, and of those above the prior what is less
+    sure; then by what is gained.
     """
     found: dict[tuple[str, str], AttackRow] = {}
     for row in sorted((row for row in rows if row.verdict in _SAID), key=_gravity):
@@ -271,7 +287,7 @@ def worst(rows: Iterable[AttackRow]) -> list[AttackRow]:
 
 def _gravity(row: AttackRow) -> tuple[int, bool, float]:
     gained = float(row.gap.value) if row.gap is not None else 0.0
-    return _SAID.index(row.verdict), warning(row), -gained
+    return _SAID.index(row.verdict), warning(row) or row.evidence == "signs", -gained
 
 
 def singled_out(found: Outcome, plan: Plan, egress: Sequence[Egress], *, noised: bool) -> Line:

@@ -93,10 +93,15 @@ def sentence(row: AttackRow) -> str:
     if row.verdict == "FAIL":
         return _FOUND.get(row.id, _other)(row) + told
     about = _about(row)
+    if row.verdict == "ABOVE_PRIOR":
+        return f"{_tells(row)}: it was tested {about}, and {_gain(row)} was found{told}"
     if row.verdict == "PASS":
         if row.id == "A10" or _claims(row):
             what = f"What is claimed of the noise on {named(row.payload)}"
             return f"{what} was not falsified, which does not prove it{told}"
+        if row.gap is not None and float(row.gap.low) > 0 and not row.exact:
+            small = f"{_gain(row)}, which is within the margin {row.margin}"
+            return f"An attack tested {about} and found {small}{told}"
         return (
             f"An attack tested {about} and found no evidence of it; that does not prove that none "
             f"can{told}"
@@ -104,6 +109,18 @@ def sentence(row: AttackRow) -> str:
     if row.verdict == "NOT_TESTED":
         return f"It was not tested {about}: {row.reason.rstrip('.').partition(';')[0]}{told}"
     return f"It is undecided {about}: {_why(row)}{told}"
+
+
+def _tells(row: AttackRow) -> str:
+    return "Leakage is there" if row.evidence == "there" else "There are signs of leakage"
+
+
+def _gain(row: AttackRow) -> str:
+    """Return the gain of a row over the prior with its interval, in words."""
+    if row.gap is None:
+        return "a gain"
+    gap = row.gap
+    return f"a gain of {gap.value} ({gap.low} to {gap.high}) over a guess without the message"
 
 
 def _about(row: AttackRow) -> str:

@@ -81,7 +81,7 @@ def report_of(case: Case) -> Report:
     charter = _named(case, evidence)
     played = charter is not None and charter.rehearsed
     at_sites, told = _at_sites(case)
-    cautions = limits(plan, case.policy, simulated=simulated, attacked=tried.tried.used, side=side)
+    cautions = limits(plan, simulated=simulated, attacked=tried.tried.used, side=side)
     known = findings(plan, diff, egress, gone, spent, evidence, case.result, simulated=simulated)
     found = _judged(case.view, ranked((*known, *_of_parts(case), *refused, *told, *tried.findings)))
     report = Report(
@@ -95,7 +95,7 @@ def report_of(case: Case) -> Report:
             plan, diff, egress, found, evidence, spent, tried, len(cautions), simulated=simulated
         ),
         side=side,
-        scope=scope(plan, egress, smallest),
+        scope=scope(plan, egress, smallest, case.result.get("answers")),
         parties=parties(case.ledger_index, yardstick, charter),
         plan_diff=diff,
         rounds=rounds(plan, releases, yardstick),

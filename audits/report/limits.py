@@ -12,7 +12,6 @@ from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR, KEY_THEFT
 from protocols.disclosures.sum.words import masked as sums_masked
 from protocols.plan.plan import Plan
 from protocols.plan.steps import Step
-from protocols.policy.policy import PrivacyPolicy
 
 _ATTACKED = (
     "An attack that fails shows that this attack failed, not that none succeeds. attacks.json is "
@@ -23,7 +22,7 @@ _ATTACKED = (
 
 
 def limits(
-    plan: Plan, policy: PrivacyPolicy, *, simulated: bool, attacked: bool = False, side: str = ""
+    plan: Plan, *, simulated: bool, attacked: bool = False, side: str = ""
 ) -> tuple[str, ...]:
     """Return what this report does not show, and what the protection does not cover."""
     masked = sums_masked(plan.items)
@@ -35,10 +34,9 @@ def limits(
             "L8",
         ),
         *_of_totals(plan),
-        *_of_changes(plan, policy),
         *of_mixtures(plan),
         named("Who took part when, and all sizes, are visible to the network.", "L1.10"),
-        _trust(plan, policy, masked=masked),
+        _trust(plan, masked=masked),
         "Of result.json, the aggregator's ledger covers the metrics and the model's digest. Its "
         "other values (bytes, seconds, references) are the run's own word.",
         "A report made after all keys were stolen can be made to look like this one; only heads "
@@ -105,21 +103,9 @@ def _of_totals(plan: Plan) -> list[str]:
     return [named(text, TOTALS if text is bare else "L5") for text, there in told if there]
 
 
-def _of_changes(plan: Plan, policy: PrivacyPolicy) -> list[str]:
-    """Say that totals can be subtracted, where neither noise nor the policy is in the way."""
-    sums = plan.all_of(Disclosure.SUM, Step.UP)
-    bare = any(item.noise is None and not words.in_clear(item.guards) for item in sums)
-    if policy.cohort_changes != "any" or not bare or plan.training is not None:
-        return []
-    return [
-        "The policy bounds no differences between rounds (cohort_changes: any): whoever is in one "
-        "of two totals at nearly one model, and not in the other, is read from their difference."
-    ]
-
-
-def _trust(plan: Plan, policy: PrivacyPolicy, *, masked: bool) -> str:
+def _trust(plan: Plan, *, masked: bool) -> str:
     """Say who is assumed not to help whom."""
-    assumed = _assumed(policy, masked=masked)
+    assumed = _assumed(plan, masked=masked)
     if all(item.part is Disclosure.SUM for item in plan.all_of(step=Step.OPEN)):
         return assumed
     return (
@@ -128,13 +114,14 @@ def _trust(plan: Plan, policy: PrivacyPolicy, *, masked: bool) -> str:
     )
 
 
-def _assumed(policy: PrivacyPolicy, *, masked: bool) -> str:
+def _assumed(plan: Plan, *, masked: bool) -> str:
     if masked:
-        count = policy.colluders
-        helpers = f"no more than {words.plural(count, 'client')}" if count else "no client"
+        # Of neighbours' sums no aggregator opens any; the plan says what their readers combine.
+        count = "none" if plan.withstands is None else f"no more than {plan.withstands}"
         return (
-            f"Masks hide a single upload while {helpers} helps the aggregator; who helps it also "
-            "knows its own part of every total. Nothing here shows that clients train honestly."
+            f"Masks hide a single upload while {count} of {len(plan.clients)} clients helps the "
+            "aggregator; who helps it also knows its own part of every total. Nothing here shows "
+            "that clients train honestly."
         )
     return (
         "Parties are assumed to follow the protocol and to be curious; the aggregator and the key "

@@ -33,7 +33,7 @@ from protocols.plan.plan import FieldPlan
 from protocols.shown import Shown
 from protocols.strict import Strict
 
-REPORT_VERSION: Literal[8] = 8
+REPORT_VERSION: Literal[9] = 9
 Severity = Literal["critical", "high", "medium", "low", "info"]
 State = Literal["OK", "ATTENTION", "FAIL", "NOT TESTED"]
 
@@ -169,6 +169,9 @@ class LostRound(Strict):
         arrived: clients whose answers were there.
         votes: holders that voted for the survivor list; None if there was none.
         shares: the fewest holders that gave shares of one client's seed; None if none were asked.
+            Votes and shares are counted as the aggregator received them.
+        may_be_opened: enough shares left their holders, by the holders' own ledgers; that they were
+            lost on the way, the aggregator alone says.
     """
 
     round: int = Setting(description="that was skipped")
@@ -177,6 +180,7 @@ class LostRound(Strict):
     arrived: int
     votes: int | None
     shares: int | None
+    may_be_opened: bool = Setting(description="enough shares left, by the holders' own ledgers")
 
 
 class Dropouts(Strict):
@@ -184,6 +188,11 @@ class Dropouts(Strict):
 
     vanished: tuple[Vanished, ...]
     lost: tuple[LostRound, ...]
+
+    @property
+    def openable(self) -> tuple[int, ...]:
+        """The rounds that were skipped, and whose total may have been opened all the same."""
+        return tuple(sorted({one.round for one in self.lost if one.may_be_opened}))
 
 
 class RoleView(Strict):
@@ -313,7 +322,7 @@ class Report(Shown):
     facts: ClassVar = ("subject.algorithm", "subject.policy", "subject.run", "integrity.verdict")
     listed: ClassVar = ("verdict_strip", "question", "state", "answer")
 
-    schema_version: Literal[8] = Setting(REPORT_VERSION, description="number of the format")
+    schema_version: Literal[9] = Setting(REPORT_VERSION, description="number of the format")
     tool: Tool = Setting(default_factory=Tool)
     subject: Subject
     transport: str = Setting(description="how messages travelled: `memory` or `nvflare`")

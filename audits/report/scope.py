@@ -20,17 +20,24 @@ UNKNOWN = (
     "in which country each party is, and who operates it",
     "how long each site keeps its records, its ledger and its captured messages",
 )
+_PLACES = {
+    "isolated": "in a process of their own, without keys, network and files",
+    "in the clients' own process": "beside all clients' keys and data (isolate: false)",
+}
 MOST_ROUNDS = 10_000  # of a plan, listed one by one; beyond, those in which something left
 _Route = tuple[str, str]
 
 
-def scope(plan: Plan, egress: Sequence[Egress], smallest: int | None) -> Scope:
+def scope(
+    plan: Plan, egress: Sequence[Egress], smallest: int | None, answers: object = None
+) -> Scope:
     """Return section 1 of a report.
 
     Args:
         plan: of the run.
         egress: its roll-up, from :func:`audits.report.inventory.roll_up`.
         smallest: from :func:`smallest_opened`.
+        answers: where clients computed them, as ``result.json`` of a simulation says.
     """
     data = plan.data
     return Scope(
@@ -51,13 +58,19 @@ def scope(plan: Plan, egress: Sequence[Egress], smallest: int | None) -> Scope:
                 name="Smallest cohort whose total was opened",
                 value="none was" if smallest is None else words.plural(smallest, "client"),
             ),
+            *_withstood(plan),
             *([Fact(name="Cohorts", value=plan.drawn.words)] if plan.drawn else []),
             *_under(plan),
-            *_outside(plan),
+            *_outside(plan, answers),
         ),
         flows=tuple(_flows(egress)),
         unknown=UNKNOWN,
     )
+
+
+def _withstood(plan: Plan) -> Iterator[Fact]:
+    if words_of_plan := plan.withstands_words:
+        yield Fact(name="Dishonest clients that the policy withstands", value=words_of_plan)
 
 
 def _under(plan: Plan) -> Iterator[Fact]:
@@ -66,11 +79,13 @@ def _under(plan: Plan) -> Iterator[Fact]:
         yield Fact(name=f"Encryption of {name}", value=scheme)
 
 
-def _outside(plan: Plan) -> Iterator[Fact]:
-    """Yield every plug-in that the run was computed with."""
+def _outside(plan: Plan, answers: object) -> Iterator[Fact]:
+    """Yield every plug-in that the run was computed with, and where its answers ran."""
     for entry, digest in plan.plugins.items():
         kind, name = plugin_of(entry) or ("", entry)
         yield Fact(name=f"Code from outside the program ({kind})", value=f"{name}, {digest}")
+    if plan.plugins and answers in _PLACES:
+        yield Fact(name="Answers of that code", value=_PLACES[str(answers)])
 
 
 def smallest_opened(ledger_index: LedgerIndex) -> int | None:

@@ -91,7 +91,10 @@ def summary(
     if gone.lost:
         count = len({entry.round for entry in gone.lost})
         skipped = f"{words.plural(count, 'round')} skipped"
-        sentences.append(f"{skipped}: too few clients were left for what the policy asks.")
+        sentences.append(
+            f"{skipped}: too few clients were left for what the policy asks."
+            f"{words.maybe_opened(gone.openable)}"
+        )
     if unsafe:
         sentences.append(f"{words.plural(unsafe, 'envelope')} left IN CLEAR, as the policy asked.")
     if read:

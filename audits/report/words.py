@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 _STEP = 1000
 _SUMS = (
@@ -182,3 +183,14 @@ def decimal(text: str) -> str:
         return f"{float(text):.3g}"
     except ValueError:
         return text
+
+
+def maybe_opened(rounds: Sequence[int]) -> str:
+    """Return what a reader must know of skipped rounds whose shares left; empty for none."""
+    if not rounds:
+        return ""
+    named = ", ".join(map(str, rounds[:5])) + (" and more" if len(rounds) > 5 else "")
+    return (
+        f" Of round {named} a total may have been opened: enough holders released shares, and "
+        "that these were lost on their way is the aggregator's word."
+    )

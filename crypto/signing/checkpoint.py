@@ -62,10 +62,13 @@ class Checkpoint:
 
     def sign(self, key: SigningKey, name: str) -> str:
         """Return the whole note: the text, an empty line and the signature line of `name`."""
+        return self.note(key.sign_raw(self.text().encode("utf-8")), name, key.public)
+
+    def note(self, signature: bytes, name: str, key: VerifyKey) -> str:
+        """Return the whole note with a signature of `name` over `text`, which is not checked."""
         _check_name(name)
-        body = self.text()
-        raw = key_hash(name, key.public) + key.sign_raw(body.encode("utf-8"))
-        return f"{body}\n{_DASH}{name} {base64.b64encode(raw).decode()}\n"
+        raw = key_hash(name, key) + signature
+        return f"{self.text()}\n{_DASH}{name} {base64.b64encode(raw).decode()}\n"
 
 
 def read(text: str, *, name: str, key: VerifyKey) -> Checkpoint:

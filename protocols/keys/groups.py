@@ -28,12 +28,21 @@ from protocols.errors import PolicyError
 from protocols.keys.neighbours import Neighbours, graph_of
 from protocols.keys.slots import Slot
 from protocols.plan.drawn import DrawnPlan
-from protocols.policy.guard import find
+from protocols.plan.plan import Item
+from protocols.plan.steps import Step
+from protocols.policy.guard import find, guard_of
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.cohorts import by_names, shared
 
 Within = int | None
 """How many of a cohort that lots drew may be corrupt; None where a group is all clients."""
+
+LEAST_COUNTED = 1
+"""Holders that thresholds count as corrupt under any policy: a client of the aggregator's own.
+
+It costs one share more where the number of holders is odd. Without it 2 t = n + 1 there, and one
+holder that answers both ways has two lists of one sum opened (O7).
+"""
 
 
 def planned_voters(count: int, policy: PrivacyPolicy, within: Within = None) -> int:
@@ -53,13 +62,38 @@ def planned_corrupt(count: int, policy: PrivacyPolicy, within: Within = None) ->
 
 def _degree(count: int, policy: PrivacyPolicy, within: Within) -> Degree:
     if within is not None:  # all pairs: the lot's bad luck is in `within`, nothing is left to more
-        least = fewest_survivors(count, policy, within)
-        return Degree(count - 1, honest_majority(count, within), within, least)
+        least, corrupt = fewest_survivors(count, policy, within), max(within, LEAST_COUNTED)
+        return Degree(count - 1, honest_majority(count, corrupt), corrupt, least)
     mask = find(policy.rules.get(Disclosure.SUM, ()), "mask")
     if count < COMPLETE_BELOW or not isinstance(mask, Mask):
-        least = honest_majority(count, policy.colluders)
-        return Degree(count - 1, least, policy.colluders, policy.smallest_cohort)
-    return _chosen(count, max(mask.corrupt, policy.colluders / count), mask.dropped)
+        corrupt = max(policy.colluders, LEAST_COUNTED)
+        least = honest_majority(count, corrupt)
+        return Degree(count - 1, least, corrupt, policy.smallest_cohort)
+    corrupt_share = max(mask.corrupt, policy.colluders / count, LEAST_COUNTED / count)
+    return _chosen(count, corrupt_share, mask.dropped)
+
+
+def withstood(count: int, policy: PrivacyPolicy, drawn: DrawnPlan | None = None) -> int:
+    """Return how many clients may help a lying aggregator before it opens another one's upload.
+
+    With all pairs both inequalities of `one_answer` hold for so many holders that answer both ways,
+    and the smallest total that is opened still has two clients more. On a sparse graph, and in
+    cohorts that lots drew, it is what they were sized for, but for a chance of 2^-40.
+
+    Args:
+        count: clients of the run.
+        policy: of the run; its sums are masked.
+        drawn: of cohorts that are drawn by lot; None: a round asks all clients.
+    """
+    if drawn is not None:
+        return max(drawn.colluders, LEAST_COUNTED)
+    chosen = _degree(count, policy, None)
+    if chosen.neighbours < count - 1:
+        mask = guard_of(policy.rules[Disclosure.SUM], Mask)
+        sized = part_of(count, mask.corrupt) if mask else 0
+        return max(sized, policy.colluders, LEAST_COUNTED)
+    shares = max(chosen.threshold, policy.smallest_cohort)
+    return max(0, min(2 * shares - count - 1, fewest_survivors(count, policy) - 2))
 
 
 def fewest_survivors(count: int, policy: PrivacyPolicy, within: Within = None) -> int:
@@ -84,6 +118,18 @@ def fewest_survivors(count: int, policy: PrivacyPolicy, within: Within = None) -
             fix="choose a smaller minimum_cohort, fewer colluders or a smaller `corrupt` (mask)",
         )
     return least
+
+
+def withstands(
+    items: Sequence[Item], count: int, policy: PrivacyPolicy, drawn: DrawnPlan | None
+) -> int | None:
+    """Return what a plan says of `withstood`; None where its sums carry no masks, or it has none.
+
+    Without masks whoever opens a total can open a single upload, and needs no client for that.
+    """
+    summed = any((item.part, item.step) == (Disclosure.SUM, Step.UP) for item in items)
+    masked = find(policy.rules.get(Disclosure.SUM, ()), "mask") is not None
+    return withstood(count, policy, drawn) if summed and masked else None
 
 
 def fewest_apart(clients: int, policy: PrivacyPolicy, drawn: DrawnPlan | None) -> int:

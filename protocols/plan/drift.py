@@ -15,6 +15,7 @@ _SAME = (
     "data",
     "policy",
     "policy_digest",
+    "policy_fields",
     "scheme",
     "budget",
     "dims",
@@ -79,6 +80,8 @@ def drift(approved: Plan, wanted: Plan) -> list[str]:
     found += code_drift(approved.code, wanted.code)
     if wanted.smallest_cohort < approved.smallest_cohort:
         found.append("smallest_cohort: smaller groups would be opened")
+    if _fewer(approved.withstands, wanted.withstands):
+        found.append("withstands: fewer clients that help the aggregator open single uploads")
     if strangers := sorted(set(wanted.clients) - set(approved.clients)):
         found.append(f"clients: {len(strangers)} new")
     if wanted.rounds > approved.rounds:
@@ -91,6 +94,11 @@ def drift(approved: Plan, wanted: Plan) -> list[str]:
         else:
             found += _item_drift(old[item.id], item)
     return found
+
+
+def _fewer(old: int | None, new: int | None) -> bool:
+    """Tell whether a plan withstands fewer than another one; without masks nothing is claimed."""
+    return old is not None and (new is None or new < old)
 
 
 _LONGEST = 40

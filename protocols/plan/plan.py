@@ -200,7 +200,16 @@ class Plan(Shown):
     data: DataPlan
     policy: str = Setting(description="its name")
     policy_digest: str = Setting(description="SHA-256 of the policy, hex")
+    policy_fields: dict[str, str] = Setting(
+        default_factory=dict, description="each setting of the policy, as JSON, defaults too"
+    )
     smallest_cohort: int = Setting(description="no total is of fewer clients")
+    withstands: int | None = Setting(
+        None,
+        ge=0,
+        description="so many clients may help the aggregator, and no upload of another one opens; "
+        "none: its sums carry no masks",
+    )
     scheme: str = Setting(description="encryption of sums, or `none`")
     budget: str = Setting(description="what may be spent, in a sentence")
     warnings: tuple[str, ...] = Setting(description="what a person should read before approving")
@@ -276,6 +285,19 @@ class Plan(Shown):
             return []
         beside = (i for i in self.all_of(item.part) if i.exchange == item.exchange)
         return [i for i in beside if i.way is not None and i.way is not item.way]
+
+    @property
+    def withstands_words(self) -> str:
+        """How many clients may help the aggregator, in words; empty for a plan without sums."""
+        if self.withstands is not None:
+            return (
+                f"up to {self.withstands} of {len(self.clients)} clients may help the aggregator, "
+                "and it opens no upload of another one; what they sent themselves they take off "
+                "each total"
+            )
+        if not self.all_of(Disclosure.SUM, Step.UP):
+            return ""
+        return "no dishonest aggregator, even alone: sums carry no masks"
 
     @property
     def plugins(self) -> dict[str, str]:

@@ -15,6 +15,8 @@ from protocols.plan.plan import Item
 from protocols.plan.steps import Service, Step
 from protocols.wire.control import (
     Acknowledgement,
+    BudgetHeads,
+    BudgetNotes,
     Call,
     DrawCall,
     DrawCommit,
@@ -84,6 +86,12 @@ def plan_services(plan: PlanBuilder) -> None:
     plan.add("", heads, Step.DOWN, DOWN, kinds, released, once, said=said)
     said, sealed = {"aggregator": "that the heads arrived"}, Disclosure.SEALED
     plan.add("", heads, Step.ACK, UP, (Acknowledgement,), sealed, once, said=said)
+    if budgets := len(plan.policy.budgets):
+        kept, dims = Service.BUDGET, {"budgets": budgets}
+        said = {"aggregator": "how often each of its privacy budgets was taken from, and a digest"}
+        plan.add("", kept, Step.COMMIT, UP, (BudgetHeads,), sealed, once, said=said, dims=dims)
+        said = {"client": "its own heads of budgets, signed once more"}
+        plan.add("", kept, Step.COMMITS, DOWN, (BudgetNotes,), sealed, once, said=said, dims=dims)
     said = {"aggregator": "one code of a closed list"}
     asked = {item.recipient for item in (*plan.items, *planned)}
     for role in Role:

@@ -14,7 +14,7 @@ from protocols.errors import PolicyError
 from protocols.evidence.canaries import canary_words
 from protocols.evidence.heads import proof_bytes
 from protocols.forms import Algorithm, Form
-from protocols.keys.groups import fewest_apart, fewest_survivors
+from protocols.keys.groups import fewest_apart, fewest_survivors, withstands
 from protocols.plan.builder import PlanBuilder
 from protocols.plan.drawn import DrawnPlan
 from protocols.plan.learns import budget, warnings
@@ -56,12 +56,19 @@ def _training(form: Form[Any], policy: PrivacyPolicy, rounds: int) -> TrainingPl
     return plan_training(policy.training, rounds, tuple(sorted(held_out)))
 
 
+_CHOOSES = (
+    "; its init is its author's choice, so the first model may be one that is made to read records"
+)
+
+
 def _outside(plugins: Mapping[str, str]) -> list[str]:
     """Say which code is none of this program's."""
     found = [plugin_of(entry) or ("plug-in", entry) for entry in plugins]
     return [
         f"the {kind} {name} is a plug-in: code from outside this program, which is trusted as its "
         "own is; the plan holds the digest of its file, and says nothing of what is in it"
+        + _CHOOSES
+        * (kind == "algorithm")
         for kind, name in found
     ]
 
@@ -124,8 +131,7 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
         CohortTooSmall: fewer clients than the policy's minimum.
         PolicyError: fewer than a list of survivors holds.
     """
-    policy = policy.checked()
-    form = policy.admit(algorithm).among(len(clients))
+    form = (policy := policy.checked()).admit(algorithm).among(len(clients))
     policy.check_cohort(len(clients))
     fewest_survivors(len(clients), policy)
     if scheme is not None and len(clients) > scheme.max_terms:
@@ -134,8 +140,8 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
             fix="choose the policy 'masks', which adds any number, or split the federation",
         )
     builder = _built(algorithm, form, policy, data, clients, rounds, scheme)
-    splits, drawn = builder.splits, builder.drawn
     check_covered(builder.items, policy)
+    splits, drawn = builder.splits, builder.drawn
     training, remarks = _training(form, policy, rounds), (*remarks, *_outside(plugins or {}))
     planned = Planned(
         builder.items,
@@ -150,7 +156,6 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
         rows={k.__name__: form.holders for k in form.messages() if any(f.held for f in k.fields)},
     )
     told = warnings(planned, data, private=training is not None)
-    told += canary_words(policy.canaries, data.task)
     return Plan(
         algorithm=algorithm.name,
         form=form.name,
@@ -159,10 +164,12 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
         data=data,
         policy=policy.name,
         policy_digest=policy.digest,
+        policy_fields=policy.fields(),
         smallest_cohort=drawn.least if drawn else policy.smallest_cohort,
+        withstands=withstands(builder.items, len(clients), policy, drawn),
         scheme=scheme.name if scheme else "none",
         budget=budget(builder.items, policy, training),
-        warnings=(*told, *remarks),
+        warnings=(*told, *canary_words(policy.canaries, data.task), *remarks),
         dims=builder.dims,
         items=tuple(builder.items),
         code={**code(), **(plugins or {})},

@@ -24,6 +24,7 @@ class Service(StrEnum):
     PAIRS = "pairs"  # an epoch's pair secrets
     DRAW = "draw"  # the seed of the run's cohorts, which nobody chooses alone
     HEADS = "heads"  # the farewell with the last root over all clients' heads
+    BUDGET = "budget"  # heads of the clients' budgets, cosigned at the end of the run
     TOTALS = "totals"  # that moved the model while a client was away
     REFUSAL = "refusal"
     ASK = "ask"  # what an Ask hands out, and the receipt where nothing comes back
@@ -110,6 +111,7 @@ _OUTSIDE: dict[Part, str] = {
     Service.PAIRS: "pair",
     Service.DRAW: "draw",
     Service.HEADS: "heads",
+    Service.BUDGET: "budget",
     Service.TOTALS: "totals",
 }
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import Field
 
+from crypto.signing.checkpoint import Checkpoint
+from crypto.signing.signatures import VerifyKey
 from protocols.strict import Strict
 
-__all__ = ["Budget", "Reserve", "Unit", "budget_key", "budget_origin"]
+__all__ = ["Budget", "Headed", "Reserve", "Unit", "budget_key", "budget_origin"]
 
 Unit = Literal["client", "graph", "node"]
 """What a budget bounds: everything of one client, one graph of it, or one node's features."""
@@ -48,6 +50,31 @@ def budget_origin(site: str, dataset: str) -> str:
 def _percent(text: str) -> str:
     """Percent-encode all but RFC 3986's unreserved characters, so that no slash is one of ours."""
     return "".join(chr(b) if _PLAIN.match(bytes([b])) else f"%{b:02X}" for b in text.encode())
+
+
+@runtime_checkable
+class Headed(Protocol):
+    """A door to a site's budgets that also shows and keeps their heads."""
+
+    def head(self, dataset: str) -> Checkpoint:
+        """Return how far a budget has come; raises EvidenceError where it was cut or put back."""
+
+    def keep(
+        self, unit: str, dataset: str, run: str, note: str, signer: str, key: VerifyKey
+    ) -> None:
+        """Keep a head that another party signed, in the store and beside the run's ledger.
+
+        Args:
+            unit: of the budget, which the note's file is named by.
+            dataset: the data set's id.
+            run: the run's name.
+            note: the signed note.
+            signer: whose signature it bears.
+            key: the signer's.
+
+        Raises:
+            EvidenceError: the note is of another budget, or older than what this run took.
+        """
 
 
 class Reserve(Protocol):

@@ -36,9 +36,8 @@ __all__ = ["PRESETS", "Budget", "Capture", "PrivacyPolicy"]
 
 S = TypeVar("S")
 
-_UNSAID: tuple[tuple[str, Any], ...] = (
-    ("cohort_changes", "any"), ("topology_floor", "checked"), ("approvals", {}), ("release", None),
-    ("retention", {}), ("audit", None), ("canaries", None))  # fmt: skip
+FEWEST_OTHERS = 2
+"""Others in a cohort, at least: of a total of two clients each reads the other's part."""
 
 
 class PrivacyPolicy(Explained):
@@ -47,13 +46,17 @@ class PrivacyPolicy(Explained):
     Attributes:
         name: shown in plan, ledger and report.
         rules: per disclosure the chain of guards; a disclosure that is not named is refused.
-        minimum_cohort, colluders: how many *other* clients must be in every cohort, at least 3, and
-            how many are assumed to collude, which are added (O10).
+        minimum_cohort, colluders: how many *other* clients must be in every cohort, and how many
+            are assumed to collude, which are added (O10). With 2 others, the fewest, each total
+            less one's own part is of two, and two clients that pool theirs read the third's: a
+            policy says so by the number, and the plan warns of it.
         cohort_changes: how a run's sums may differ in who is in them (O5). `any`: at will, so that
             two totals at nearly one model tell the update of whoever is in one of them alone.
             `floor`: no totals that a client is shown combine into one of fewer clients than a
             survivor list holds; a round that fewer vanish from is lost. `fixed`: cohorts that
-            overlap are equal; whoever vanishes costs the round. Needs `mask` for sums.
+            overlap are equal; whoever vanishes costs the round, and who was killed and is back is
+            in the next one. Cohorts that lots draw do not overlap; algorithms that split clients
+            into clusters are refused under it. Both need `mask` for sums.
         topology_floor: of sums over neighbours: ``checked``: what up to 1 + `colluders` clients
             read rests on `minimum_cohort` others; ``unsafe``: plan and report say on how few (O5).
         rekey_rounds: after so many rounds every key and pair secret is made anew (O9).
@@ -74,7 +77,7 @@ class PrivacyPolicy(Explained):
 
     name: str = Field(min_length=1, max_length=40, pattern=r"^[a-z0-9_-]+$")
     rules: dict[Disclosure, tuple[AnyGuard, ...]] = Field(min_length=1)
-    minimum_cohort: int = Field(default=3, ge=3, le=10_000, strict=True)
+    minimum_cohort: int = Field(default=3, ge=FEWEST_OTHERS, le=10_000, strict=True)
     colluders: int = Field(default=0, ge=0, le=10_000, strict=True)
     cohort_changes: CohortChanges = "any"
     topology_floor: Literal["checked", "unsafe"] = "checked"
@@ -162,12 +165,15 @@ class PrivacyPolicy(Explained):
             ) from error
 
     def document(self) -> dict[str, Any]:
-        """Return the policy as plain data, in a stable order.
+        """Return the policy as plain data, every setting in it, in a stable order."""
+        return self._plain()
 
-        What is as in old policies (`_UNSAID`) is left out: their digests stay.
-        """
-        found = self.model_dump(mode="json").items()
-        return {name: value for name, value in found if (name, value) not in _UNSAID}
+    def fields(self) -> dict[str, str]:
+        """Return every setting as the JSON that a plan states it in."""
+        return {
+            name: json.dumps(value, sort_keys=True, separators=(",", ":"))
+            for name, value in self.document().items()
+        }
 
     @property
     def digest(self) -> str:
@@ -220,9 +226,26 @@ class PrivacyPolicy(Explained):
                 f"{self.smallest_cohort} clients (minimum_cohort {self.minimum_cohort} others, "
                 f"{self.colluders} assumed colluders).",
                 why="the total of a small group tells its members about each other",
-                fix=f"take at least {self.smallest_cohort} clients (data.partition.clients), or "
-                "agree on another minimum_cohort with the data owners",
+                fix=f"take at least {self.smallest_cohort} clients (data.partition.clients)"
+                f"{self._for_fewer(size)}",
             )
+
+    def _for_fewer(self, size: int) -> str:
+        """Say what may be written so that `size` clients, or the fewest of all, are admitted."""
+        least = FEWEST_OTHERS + 1
+        take = f"take {least}, as no policy admits fewer, and " if size < least else ""
+        size = max(size, least)
+        colluders = min(self.colluders, size - least)
+        others = size - 1 - colluders
+        written = [f"minimum_cohort: {others}"] * (others != self.minimum_cohort)
+        written += [f"colluders: {colluders}"] * (colluders != self.colluders)
+        if not written:
+            return "; no policy admits fewer"
+        cost = "; then two clients that pool what they have read the third one's update"
+        return (
+            f"; or {take}write {' and '.join(written)} in a policy file of your own, agreed with "
+            f"the data owners{cost if others == FEWEST_OTHERS else ''}"
+        )
 
     def _objection(self, form: Form[Any]) -> str | None:
         unnamed = [

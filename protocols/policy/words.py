@@ -145,7 +145,8 @@ def _chains(disclosure: str, old: list[dict[str, Any]], new: list[dict[str, Any]
 _CHANGES = {
     "any": "at will, so that two totals at nearly one model tell of whoever is in one of them (O5)",
     "floor": "so that no totals combine into one of too few clients; other rounds are lost (O5)",
-    "fixed": "not at all where they overlap; whoever vanishes costs the round (O5)",
+    "fixed": "not at all where they overlap; whoever vanishes costs the round, cohorts drawn by "
+    "lot do not overlap, and nobody is split into clusters (O5)",
 }
 
 

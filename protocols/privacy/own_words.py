@@ -30,6 +30,7 @@ _NO_DATA: dict[str, str] = {
     Service.DRAW: "lots, drawn before any data is read",
     Service.PAIRS: "keys, drawn before any data is read",
     Service.HEADS: "that heads of ledgers arrived",
+    Service.BUDGET: "how often its privacy budgets were taken from, and a digest of that",
     Service.TOTALS: "that a total arrived",
     Service.ASK: "that an Ask arrived",
     Step.VOTE: "which clients' uploads the aggregator listed",

@@ -20,6 +20,7 @@ from protocols.sessions.drawing.drawn import Drawn
 from protocols.sessions.engine import Session
 from protocols.sessions.part import Delivery, Scope, SessionPart, part_name
 from protocols.sessions.services.asked import Asked, Held
+from protocols.sessions.services.budget_heads import Cosigning
 from protocols.sessions.services.calling import Calling
 from protocols.sessions.services.epoch_keys import EpochKeys
 from protocols.sessions.services.exchanges import Exchanges
@@ -57,7 +58,7 @@ class AggregatorSession(Session):
 
     table = _TABLE
     made_of = (
-        *(Exchanges, Asked, Drawn, EpochKeys, Refusals, Survivors, Heads, Calling),
+        *(Exchanges, Asked, Drawn, EpochKeys, Refusals, Survivors, Heads, Calling, Cosigning),
         *(AskedClusters, *each("aggregator"), *brought(Role.AGGREGATOR)),
     )
     exchanges: Exchanges
@@ -66,6 +67,7 @@ class AggregatorSession(Session):
     keys: EpochKeys
     survivors: Survivors
     heads: Heads
+    cosigning: Cosigning
     asked_clusters: AskedClusters
     apart = Session.apart | {"outcome"}
 
@@ -239,6 +241,8 @@ class AggregatorSession(Session):
         if self.state is State.KEYING:
             return self.keys.go_on()
         if self.state is State.PARTING:
+            if notes := self.cosigning.give_back():
+                return notes
             self.move(Event.ANSWERED)
         if not self._acting:
             return []

@@ -85,6 +85,22 @@ class Farewell(ReleasedMessage):
     heads: bytes = blob(32, unit="byte", meaning="root over the heads of all clients' ledgers")
 
 
+class BudgetHeads(SealedMessage):
+    """Client to aggregator, with its leave: how far its privacy budgets have come (O20)."""
+
+    sizes: Vector = count("budgets", unit="line", meaning="lines of the i-th budget's log")
+    roots: Vector = blob("budgets", 32, unit="byte", meaning="row i: digest of that log")
+    signatures: Vector = blob("budgets", 64, unit="byte", meaning="row i: the client's, over both")
+
+
+class BudgetNotes(SealedMessage):
+    """Aggregator to client: its own heads, signed once more, to be held to later (O20)."""
+
+    sizes: Vector = count("budgets", unit="line", meaning="as the client said")
+    roots: Vector = blob("budgets", 32, unit="byte", meaning="as the client said")
+    signatures: Vector = blob("budgets", 64, unit="byte", meaning="row i: the aggregator's")
+
+
 class Acknowledgement(SealedMessage):
     """Client to aggregator, where an Ask wants nothing back: received."""
 
@@ -251,6 +267,8 @@ CONTROL = (
     Place,
     Cluster,
     Farewell,
+    BudgetHeads,
+    BudgetNotes,
     Acknowledgement,
     Refusal,
     Examine,

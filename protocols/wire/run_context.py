@@ -18,6 +18,7 @@ from protocols.disclosures.registry import code, each
 from protocols.disclosures.sum.layout import SumLayout, sum_layout, sum_ring
 from protocols.disclosures.sum.ring import Ring
 from protocols.errors import LocalProtocolError, NotInPlan
+from protocols.keys.groups import withstands
 from protocols.keys.pairs import Pairs
 from protocols.messages import Message
 from protocols.plan.drawn import DrawnPlan
@@ -113,6 +114,8 @@ class RunContext:
             raise NotInPlan(
                 "The plan was made for another policy.", fix="make a new plan with this policy"
             )
+        if self.plan.policy_fields != self.policy.fields():
+            raise NotInPlan("The plan states other settings of the policy than it has.")
         if set(self.plan.clients) != set(self.roster.clients):
             raise NotInPlan("The plan names other clients than the roster.")
         least = self.policy.smallest_cohort
@@ -122,6 +125,9 @@ class RunContext:
             least = drawn.least
         if self.plan.smallest_cohort != least:
             raise NotInPlan("The plan states another smallest cohort than the policy.")
+        facts = self.plan.items, len(self.plan.clients), self.policy, self.plan.drawn
+        if self.plan.withstands != withstands(*facts):
+            raise NotInPlan("The plan withstands more or fewer dishonest clients than it states.")
         self._check_roles()
         self._enciphers = {item.id: self._is_guarded(item, evaluated) for item in self.plan.items}
         self._relays = {item.id: self._is_guarded(item, _relay) for item in self.plan.items}

@@ -38,7 +38,10 @@ __all__ = ["Trial", "Trials", "worst"]
 
 _FILE = "trials.jsonl"
 _LARGEST = 1 << 24  # bytes of all trials
-_GRAVITY = ("FAIL", "ERROR", "INVALID", "INCONCLUSIVE", "NOT_TESTED", "PASS", "NOT_APPLICABLE")
+_GRAVITY = (
+    *("FAIL", "ABOVE_PRIOR", "ERROR", "INVALID", "INCONCLUSIVE", "NOT_TESTED"),
+    *("PASS", "NOT_APPLICABLE"),
+)
 How = Literal["trained", "replayed", "not tried"]
 
 

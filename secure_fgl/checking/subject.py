@@ -89,7 +89,7 @@ class Subject:
         chosen = Config.parse({**self._document, "policy": policy}).model_dump(mode="json")
         for setting in self._settings:
             set_key(chosen, setting)
-        return Config.parse({**chosen, "policy": policy, **more})
+        return Config.parse({**chosen, "policy": policy, "isolate": False, **more})
 
     def probe(self, policy: str, *, data: Dataset | None = None, **more: Any) -> Probe:
         """Return a federation that may be looked at; under a preset that repeats."""

@@ -67,10 +67,11 @@ def attack(  # noqa: PLR0913, PLR0917 - switches of a command line, all by name
     Runs where the data lie; what each client said before protection is computed again and never
     stored. In a client's folder it uses that client's captures and data alone. Every score stands
     beside chance, the best guess without the message, the same attack without protection and on
-    somebody else's message. A verdict is FAIL, PASS, INCONCLUSIVE (the attack was too weak, or the
-    clients too few), INVALID, NOT_APPLICABLE, NOT_TESTED or ERROR. All chance comes from the run's
-    own ledgers. An earlier FAIL or INCONCLUSIVE stays for attacks that are not asked for now, or
-    cannot be run any more; an earlier PASS becomes NOT_TESTED. A FAIL of --profile default stays
+    somebody else's message. A verdict is FAIL, PASS, ABOVE_PRIOR (it tells something, how
+    much is not known), INCONCLUSIVE (the attack was too weak, or the clients too few), INVALID,
+    NOT_APPLICABLE, NOT_TESTED or ERROR. All chance comes from the run's own ledgers. An earlier
+    FAIL, ABOVE_PRIOR or INCONCLUSIVE stays for attacks that are not asked for now, or cannot be run
+    any more; an earlier PASS becomes NOT_TESTED. A FAIL of --profile default stays
     whatever quick finds.
 
     Writes RUN/attacks.json and the report anew. Exit code, the first that applies: 5 evidence

@@ -136,7 +136,7 @@ def _told(finding: Finding) -> str:
 
 
 def _about(finding: Finding, names: set[str]) -> bool:
-    family, _, rest = finding.rule.partition("_")
-    return bool(names & {finding.rule, finding.payload, rest}) or (
-        family in names and family in ("ATTACK", "INCONCLUSIVE", "REFUSED")
-    )
+    families = ("ATTACK", "ABOVE_PRIOR", "INCONCLUSIVE", "REFUSED")
+    family = next((one for one in families if finding.rule.startswith(f"{one}_")), "")
+    rest = finding.rule.removeprefix(f"{family}_") if family else finding.rule.partition("_")[2]
+    return bool(names & {finding.rule, finding.payload, rest}) or bool(names & {family} - {""})

@@ -54,7 +54,7 @@ def init(
     from secure_fgl.cli._shared.output import print_json, print_pairs, say
     from secure_fgl.data.own._pilot import pilot_files
     from secure_fgl.errors import UsageError
-    from secure_fgl.transports.nvflare.rules.apart import FEWEST, THREE
+    from secure_fgl.transports.nvflare.rules.apart import THREE
 
     if example is not None:
         return _copy_example(example, folder or Path(), format)
@@ -72,7 +72,7 @@ def init(
         told.append((str(folder / "engine"), "what each party asks NVFlare's certificates with"))
     print_pairs(told, stderr=True, wrap=False)
     if pilot:
-        say(f"A run takes {FEWEST} organisations with data or more, since {THREE}.")
+        say(f"A run takes four organisations with data or more: {THREE}.")
     say(
         f"Next: edit {folder / 'data' / 'spec.yaml'}, then secure-fgl plan {folder / 'config.yaml'}"
     )

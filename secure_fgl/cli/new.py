@@ -49,7 +49,7 @@ def new(
     from secure_fgl.errors import UsageError
     from secure_fgl.transports.nvflare.facts import Facts, check_party, misnamed_organisation
     from secure_fgl.transports.nvflare.party import new_identity
-    from secure_fgl.transports.nvflare.rules.apart import FEWEST, THREE
+    from secure_fgl.transports.nvflare.rules.apart import THREE
 
     chosen = Role(choose("role", role.replace("-", "_"), map(str, Role)))
     check_party(name, chosen)
@@ -71,6 +71,6 @@ def new(
         return 0
     print_pairs([("facts", str(path)), ("fingerprint", facts.fingerprint)], wrap=False)
     if chosen is Role.CLIENT:
-        say(f"A run takes {FEWEST} organisations with data or more, since {THREE}.")
+        say(f"A run takes four organisations with data or more: {THREE}.")
     say(f"Next: give {path} to whoever draws the charter up, and read the fingerprint out to them.")
     return 0

@@ -36,6 +36,9 @@ def scan(
     Finding nothing proves little: what is encrypted, reworded or added up is not
     found by looking at bytes.
 
+    A pipe or a device is refused; in a folder what is no plain file counts as not
+    searched.
+
     Exit code: 3 if something was found or could not be searched, else 0.
     """
     from secure_fgl.cli._shared.output import cell, console, grid, print_json, say

@@ -30,7 +30,7 @@ def show(
 
     Exits 5 if the charter contradicts itself or a signature is none.
     """
-    from secure_fgl.cli._shared.charters import facts_of, load_charter, models_of, parties
+    from secure_fgl.cli._shared.charters import facts_of, helpers, load_charter, models_of, parties
     from secure_fgl.cli._shared.output import print_json, say
     from secure_fgl.errors import DRIFT, OK
 
@@ -43,6 +43,7 @@ def show(
             {
                 **facts_of(charter),
                 "parties": parties(charter),
+                "helpers": helpers(charter),
                 "plan": charter.plan.document(),
                 "policy": charter.policy.document(),
                 "config": charter.config.shared().model_dump(mode="json"),
@@ -83,7 +84,7 @@ def _new(charter: Charter, against: Path) -> list[str]:
 def _print(charter: Charter) -> None:
     import yaml
 
-    from secure_fgl.cli._shared.charters import facts_of, models_of, parties
+    from secure_fgl.cli._shared.charters import facts_of, helpers, models_of, parties
     from secure_fgl.cli._shared.output import cell, console, grid, print_pairs, say
     from secure_fgl.cli._shared.tables.plan import print_plan
 
@@ -98,6 +99,9 @@ def _print(charter: Charter) -> None:
             cell("\n".join(filter(None, (party["said"], party["reason"])))),
         )
     console(stderr=False).print(table)
+    if charter.organisations:
+        inside = ", ".join(helpers(charter)) or "none"
+        print_pairs([("clients of the aggregator's or a witness's organisation", inside)])
     print_pairs([(f"{n}, version", v or "any") for n, v in sorted(charter.versions.items())])
     print_plan(charter.plan, stderr=False)
     say("Models after the run", style="bold", stderr=False)

@@ -57,6 +57,12 @@ def build_task(
     options = {k: v for k, v in settings.model_dump(exclude={"options"}).items() if v is not None}
     options.pop("name", None)
     options["model"] = model_name(spec.task, settings, preferred)
+    if own := sorted({*settings.options} & {*ModelConfig.model_fields}):
+        raise UsageError(
+            f"model.options holds {own[0]!r}, which is a key of model itself.",
+            why="there its kind and bounds are not looked at",
+            fix=f"set model.{own[0]}",
+        )
     try:
         return cast(Task, _class(spec.task, options["model"])(spec, **options, **settings.options))
     except TypeError as error:

@@ -83,9 +83,9 @@ def rehearse(
         named = config.data.model_copy(update={"root": str(data)})
         config = config.model_copy(update={"data": named})
     given = tuple(dict.fromkeys([*config.plugins, *plugins]))
-    if config.isolate and given:
+    if given and config.isolate is not False:
         raise UsageError(
-            "A rehearsal does not isolate answers, and this configuration has a plug-in isolated.",
+            "A rehearsal does not isolate answers, and a plug-in's are isolated by default.",
             why="the others' data are drawn in the process that would have to be kept from them",
             fix="read the plug-in, and rehearse with --set isolate=false",
         )

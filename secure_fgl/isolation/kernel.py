@@ -90,7 +90,8 @@ def _cannot(what: str) -> CannotIsolate:
         why="it takes Linux 5.13 or later with Landlock and seccomp, on x86_64 or aarch64; a "
         "container's own profile may forbid both",
         fix="run this site on such a machine, or let the container have landlock_create_ruleset "
-        "and seccomp; in a simulation, leave isolate: false. Nothing was started",
+        "and seccomp; in a simulation of code that you read, set isolate: false. Nothing was "
+        "started",
     )
 
 

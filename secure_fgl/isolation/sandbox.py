@@ -48,7 +48,8 @@ def check_loadable(given: object) -> None:
         raise UsageError(
             "Answers cannot be isolated on a data set that was handed over in memory.",
             why="the process that computes them is a fresh one and loads the data itself",
-            fix="name the data set, or a folder of your own, in data.name; or leave isolate: false",
+            fix="name the data set, or a folder of your own, in data.name; or set isolate: false "
+            "for code that you read",
         )
 
 

@@ -96,7 +96,7 @@ def finish(prepared: Prepared, folder: RunFolder, outcome: Outcome) -> Run:
         "rounds": prepared.config.algorithm.rounds,
         "clients": len(prepared.sites),
         "device": chosen(prepared.config),
-        "answers": "isolated" if prepared.config.isolate else "in the clients' own process",
+        "answers": "isolated" if prepared.config.isolated else "in the clients' own process",
         "data": {"name": prepared.plan.data.name, "synthetic": prepared.plan.data.synthetic},
         "metrics": {
             **prepared.metrics(tracked, tracked.best),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from protocols.errors import RemoteProtocolError, RoundLost
 from protocols.evidence.ledger import Store
 from protocols.forms import Algorithm, Form
 from protocols.plan.plan import Plan
-from protocols.policy.budget import Reserve, budget_key
+from protocols.policy.budget import Reserve
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.record_noise import counted_in
 from protocols.wire.roster import AGGREGATOR_NAME
@@ -91,7 +92,7 @@ class Preparation:
 
     def load(self, only: Sequence[str] | None = None, *, stand_ins: bool = False) -> None:
         """Load the data of all clients, or of `only` these; see `secure_fgl.data.loading.load`."""
-        if self.config.isolate:
+        if self.config.isolated:
             check_loadable(self._given)
         with self.plugins.in_use():
             loaded = load(
@@ -129,7 +130,6 @@ class Preparation:
         with contextlib.ExitStack() as held:  # ledgers' files, and other processes
             held.enter_context(self.watch.listening() if self.watch else contextlib.nullcontext())
             outcome, parties, states = self._play(folder, progress, connect, held, resume=resume)
-        self._witness(parties, folder)
         if self.config.keep_models:
             sites = dict(zip(self.plan.clients, self.sites, strict=True))
             ClientModels(parties.run, folder.path).keep_all(sites, Origin.of(self))
@@ -154,7 +154,7 @@ class Preparation:
         meter, left, answers, apart = Meter(), None, form, None
         count = how_many(self.config, len(self.sites), connect)
         sites = dict(zip(self.plan.clients, self.sites, strict=True))
-        if self.config.isolate:  # before any key is there
+        if self.config.isolated:  # before any key is there
             facts = self.config, self.policy, self.plan, self.plan.clients
             sandbox = held.enter_context(Sandbox(*facts, plugins=self.plugins.files))
             answers, apart = sandbox.form(form, sites), sandbox.plant
@@ -166,7 +166,7 @@ class Preparation:
         making = Making(
             self.plan, self.policy, meter.timed(answers), self.sites,
             scheme=self.scheme, store=_stores(folder, held, again=resume),
-            seed=self.config.seed, zeros=ahead, reserve=self.reserve(),
+            seed=self.config.seed, zeros=ahead, reserve=self.reserve(folder.path),
             transport=self.config.transport.name, config=self.config.text(),
             plugins=self.plugins.code,
         )  # fmt: skip
@@ -241,22 +241,16 @@ class Preparation:
         folder.text("metrics.jsonl", "")  # only now: a refused --resume changes nothing
         return parties, states
 
-    def _witness(self, parties: Parties, folder: RunFolder) -> None:
-        """Let the aggregator sign how far every site's budget is spent, and keep that (O20)."""
-        store, dataset = BudgetStore(self.config.budget.store), self.plan.data.name
-        by = parties.aggregator.context.me
-        for site in self.plan.clients:
-            for unit in self.policy.budgets:
-                name = site if unit == "client" else f"{site}.{unit}"
-                note = store.witness(site, budget_key(dataset, unit), by)
-                folder.text(f"budgets/{name}.checkpoint", note)
+    def reserve(self, notes: Path | None = None) -> Callable[[str], Reserve] | None:
+        """Return the door to every site's privacy budget; None if the policy has none.
 
-    def reserve(self) -> Callable[[str], Reserve] | None:
-        """Return the door to every site's privacy budget; None if the policy has none."""
+        Args:
+            notes: the run folder, which keeps the heads of budgets that the aggregator cosigned.
+        """
         if not self.policy.budgets:
             return None
         store, own = BudgetStore(self.config.budget.store), self.plan.data.name
-        return lambda site: store.door(site, own)
+        return lambda site: store.door(site, own, notes)
 
     def _documents(self, folder: RunFolder) -> None:
         folder.text("config.yaml", self.config.text())

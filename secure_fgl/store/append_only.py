@@ -8,7 +8,7 @@ from pathlib import Path
 
 from crypto.spans import count, spent
 from protocols.errors import EvidenceError
-from secure_fgl.store.files import Folder
+from secure_fgl.store.files import Folder, open_plain
 
 FILE_LIMIT = 1 << 28  # bytes; a budget of ours takes 4 kB a run
 _MOST = 192  # files held open; a process may have 1024, and those of its parties' ledgers
@@ -22,7 +22,7 @@ def content(path: str, *, step: str) -> bytes:
         OSError: it cannot be read.
     """
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        file = open_plain(path, os.O_RDONLY)
     except FileNotFoundError:
         return b""
     with os.fdopen(file, "rb") as opened:
@@ -37,11 +37,11 @@ def append(path: str, data: bytes) -> None:
 
     A file that is not there is made for its owner alone. Raises OSError.
     """
-    flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW
+    flags = os.O_WRONLY | os.O_APPEND
     try:
-        file, new = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600), True
+        file, new = open_plain(path, flags | os.O_CREAT | os.O_EXCL), True
     except FileExistsError:
-        file, new = os.open(path, flags), False
+        file, new = open_plain(path, flags), False
     try:
         size = os.fstat(file).st_size
         try:

@@ -24,8 +24,9 @@ from typing import get_args
 from crypto.errors import CryptoError
 from crypto.signing.canonical import canonical, parse
 from crypto.signing.checkpoint import Checkpoint
+from crypto.signing.signatures import VerifyKey
 from protocols.errors import BudgetExceeded, EvidenceError, LedgerError, NotInPlan
-from protocols.policy.budget import Reserve, Unit, budget_key, budget_origin
+from protocols.policy.budget import Unit, budget_key, budget_origin
 from protocols.policy.policy import Budget
 from protocols.privacy.noising import TAIL_BITS
 from protocols.wire.roster import Identity
@@ -44,6 +45,7 @@ from secure_fgl.store.budget_lines import (
     read_log,
     rounded_up,
 )
+from secure_fgl.store.files import Folder, open_plain
 
 VARIABLE = "SECURE_FGL_BUDGETS"
 _TAILS = 2.0 ** (48 - TAIL_BITS)  # of the 2^48 draws that no run makes
@@ -124,26 +126,15 @@ class BudgetStore:
             _remember(base, new.floor(), _floor(base))
         return Reservation(len(new.reservations), new.head, rounded_up(after), repr(cap.delta))
 
-    def door(self, site: str, own: str | None = None) -> Reserve:
-        """Return what a client's session is given: it can reserve for its own site, and no more.
+    def door(self, site: str, own: str | None = None, notes: Path | None = None) -> Door:
+        """Return what a client's session is given: its own site's budgets, and no more.
 
         Args:
             site: whose budget it is.
             own: the data set that this site knows it brings; a plan that names another is refused.
+            notes: the run folder that keeps what the aggregator cosigned.
         """
-
-        def take(
-            *, dataset: str, run: str, rdp: Sequence[float], cap: Budget
-        ) -> dict[str, str | int]:
-            if own is not None and dataset not in {
-                budget_key(own, unit) for unit in get_args(Unit)
-            }:
-                raise NotInPlan("The plan names another data set than this site brings (O20).")
-            curve = [repr(float(value)) for value in rdp]
-            made = self.reserve(site, dataset, run, curve, repr(_TAILS), cap)
-            return {"dataset": dataset, **asdict(made)}
-
-        return take
+        return Door(self, site, own, notes)
 
     def spent(self, site: str, dataset: str, delta: float) -> Reservation:
         """Return the store as it stands, unchanged; raises as :meth:`reserve` does."""
@@ -213,7 +204,7 @@ class BudgetStore:
         base = self.path / _file_name(site, dataset)
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            lock = os.open(f"{base}.lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+            lock = open_plain(f"{base}.lock", os.O_CREAT | os.O_RDWR)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 yield base
@@ -244,6 +235,51 @@ def _file_name(site: str, dataset: str) -> str:
             fix="give it another name; a budget is found again under the same name only",
         )
     return hashlib.sha256(b"secure-fgl/budget-of\0" + canonical([site, dataset])).hexdigest()
+
+
+class Door:
+    """A client's way to the budgets of its own site; see `BudgetStore.door`."""
+
+    def __init__(self, store: BudgetStore, site: str, own: str | None, notes: Path | None) -> None:
+        self._store, self._site, self._own, self._notes = store, site, own, notes
+
+    def __call__(
+        self, *, dataset: str, run: str, rdp: Sequence[float], cap: Budget
+    ) -> dict[str, str | int]:
+        """Reserve what a whole run spends; see `protocols.policy.budget.Reserve`."""
+        curve = [repr(float(value)) for value in rdp]
+        site, tails = self._site, repr(_TAILS)
+        made = self._store.reserve(site, self._of_this_site(dataset), run, curve, tails, cap)
+        return {"dataset": dataset, **asdict(made)}
+
+    def head(self, dataset: str) -> Checkpoint:
+        """Return how far a budget has come; see `protocols.policy.budget.Headed`."""
+        return self._store.checkpoint(self._site, self._of_this_site(dataset))
+
+    def keep(
+        self, unit: str, dataset: str, run: str, note: str, signer: str, key: VerifyKey
+    ) -> None:
+        """Keep a note in the store, and in ``budgets/`` of the run if the run took any.
+
+        A note that is older than what this run took is none of this run's: whoever carries
+        envelopes could bring one of an earlier run, and a budget without what this run took would
+        extend it. Of a budget that the run left alone the run folder keeps none.
+        """
+        anchor, site = Anchor(note, signer, key), self._site
+        taken = self._store.taken(site, self._of_this_site(dataset), run)
+        if anchor.checkpoint().size < taken:
+            raise EvidenceError(STEP, "a note on a budget is older than what this run took")
+        self._store.anchor(anchor, site, dataset)
+        if taken and self._notes is not None:
+            name = site if unit == "client" else f"{site}.{unit}"
+            Folder(self._notes).write(f"budgets/{name}.checkpoint", note.encode())
+
+    def _of_this_site(self, dataset: str) -> str:
+        if self._own is not None and dataset not in {
+            budget_key(self._own, unit) for unit in get_args(Unit)
+        }:
+            raise NotInPlan("The plan names another data set than this site brings (O20).")
+        return dataset
 
 
 def _covered(log: Log, entry: Entry, dataset: str, cap: Budget) -> float:

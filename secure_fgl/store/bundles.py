@@ -9,7 +9,6 @@ import hashlib
 import os
 import platform
 import re
-import stat
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
@@ -31,7 +30,7 @@ from crypto.signing.signatures import SigningKey
 from secure_fgl import _floors
 from secure_fgl.errors import UsageError
 from secure_fgl.scanning import at_hand, refuse_found
-from secure_fgl.store.files import content, create
+from secure_fgl.store.files import content, create, open_plain
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.party_side import check_name, holds_runs, side_of
 from secure_fgl.store.sides.places import place_of
@@ -193,14 +192,14 @@ def load_key(path: Path) -> SigningKey:
         UsageError: it cannot be read, others may read or write it, or it is another kind of key.
     """
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_plain(path, os.O_RDONLY, linked=True), "rb") as file:
             facts = os.fstat(file.fileno())  # of what was opened, not of what the path names later
             data = file.read(_KEY_LIMIT + 1)
     except OSError as error:
         raise UsageError(
             f"The key {path} cannot be read ({error.strerror}).", fix=_MAKE_KEY
         ) from error
-    if not stat.S_ISREG(facts.st_mode) or facts.st_mode & 0o077:
+    if facts.st_mode & 0o077:
         raise UsageError(
             f"The key {path} is open to others than its owner.",
             why="whoever can read it can sign in the auditor's name",

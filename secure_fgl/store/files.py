@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import os
 import re
@@ -32,8 +33,10 @@ __all__ = [
     "Folder",
     "content",
     "create",
+    "held",
     "is_run_name",
     "is_temporary",
+    "open_plain",
     "replace",
     "run_name",
 ]
@@ -41,8 +44,8 @@ __all__ = [
 FILE_LIMIT = 1 << 30  # bytes; larger files are refused, not read
 _PART = 1 << 20  # bytes of a file that are held while it is summed
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO would be waited for
-_LINKED = {errno.ELOOP, errno.ENOTDIR, errno.ENXIO}  # ENXIO: a socket, or a FIFO without a reader
+# EINVAL: see `open_plain`; ENXIO: a socket, or a FIFO without a reader.
+_LINKED = {errno.EINVAL, errno.ELOOP, errno.ENOTDIR, errno.ENXIO}
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.new")
 _RUN = re.compile(r"[0-9a-f]{32}")
 
@@ -177,14 +180,13 @@ class Folder:
         *folders, leaf = _parts(name)
         try:
             with self._handle(tuple(folders), make=bool(flags & os.O_CREAT)) as handle:
-                file = os.open(leaf, flags | _NO_LINK, self._mode, dir_fd=handle)
+                file = open_plain(leaf, flags, self._mode, at=handle)
         except OSError as error:
             if error.errno in _LINKED:
                 raise _linked(name) from error
             raise
-        found, writes = os.fstat(file), flags & (os.O_WRONLY | os.O_RDWR)
         # A file with a second name, perhaps elsewhere, may be read, but nothing is written to it.
-        if not stat.S_ISREG(found.st_mode) or (writes and found.st_nlink > 1):
+        if flags & (os.O_WRONLY | os.O_RDWR) and os.fstat(file).st_nlink > 1:
             os.close(file)
             raise _linked(name)
         return file
@@ -252,12 +254,44 @@ def content(path: Path, limit: int) -> bytes | None:
     Raises:
         OSError: it cannot be read, or is no plain file.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "it is no plain file")
+    with os.fdopen(open_plain(path, os.O_RDONLY, linked=True), "rb") as file:
         data = file.read(limit + 1)
     return data if len(data) <= limit else None
+
+
+def open_plain(
+    path: str | Path, flags: int, mode: int = 0o600, *, linked: bool = False, at: int | None = None
+) -> int:
+    """Return a descriptor of a plain file; nothing is waited for, whatever lies there.
+
+    A folder that others write to may hold a pipe under the name, and opening one waits for a
+    writer; a device may be locked, or written to.
+
+    Args:
+        path: of the file.
+        flags: as those of `os.open`.
+        mode: of a file that is made.
+        linked: whether a link of that name is followed; its user chose it.
+        at: descriptor of the folder from which the path is.
+
+    Raises:
+        OSError: it cannot be opened, is a link that is not followed, or is no plain file.
+    """
+    flags |= os.O_CLOEXEC | os.O_NONBLOCK | (0 if linked else os.O_NOFOLLOW)
+    file = os.open(path, flags, mode, dir_fd=at)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(errno.EINVAL, "it is no plain file")
+    return file
+
+
+def held(file: int, kind: int = fcntl.LOCK_EX) -> bool:
+    """Lock an open file for this process, and tell whether that went; nothing is waited for."""
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def replace(path: Path, data: bytes) -> None:
@@ -284,8 +318,8 @@ def create(path: Path, data: bytes, *, mode: int = 0o666) -> None:
 
 
 def _made(name: str, mode: int, handle: int | None = None) -> BinaryIO:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK
-    return os.fdopen(os.open(name, flags, mode, dir_fd=handle), "wb")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    return os.fdopen(open_plain(name, flags, mode, at=handle), "wb")
 
 
 def _parts(name: str) -> tuple[str, ...]:

@@ -281,4 +281,4 @@ def test_in_clear_it_runs_and_is_flagged(tmp_path: Path) -> None:
     assert plan.form == "generator_sums"
     assert plan.item("answer.up.SUM").unsafe
     assert any("answer.up.SUM" in text for text in plan.warnings)
-    assert PrivacyPolicy.preset("unsafe_plaintext").minimum_cohort == 3
+    assert PrivacyPolicy.preset("unsafe_plaintext").minimum_cohort == 2

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from audits.attacks import attacks, code_digest, heads_digest, seed_of
-from audits.attacks._shared.models import AttackReport, AttackRow, Claim, Value
+from audits.attacks._shared.models import FIGURES, AttackReport, AttackRow, Claim, Value
 from audits.attacks._shared.verdicts import Figures, decimal, power_of
 from audits.evidence.run_files import RunView
 from audits.evidence.steps import Case
@@ -20,14 +20,14 @@ _FACTS: dict[str, Any] = {
     "reason": "no evidence above the attacker without the message, within +0.031.",
     "prior": "0.502 0.49 0.514", "null": "0.498 0.481 0.515", "protected": "0.511 0.493 0.529",
     "raw": "0.998 0.995 1", "raw_gap": "0.496 0.48 0.51",
-    "gap": "0.009 -0.012 0.031",
+    "gap": "0.009 -0.012 0.031", "excess": "",
 }  # fmt: skip
 LEAK = {
     "verdict": "FAIL", "protected": "0.93 0.9 0.95", "gap": "0.428 0.39 0.45",
     "reason": "0.930 (0.900 to 0.950) is above 0.552.",
 }  # fmt: skip
 UNSURE = {
-    "verdict": "INCONCLUSIVE", "protected": "0.55 0.5 0.6", "gap": "0.048 0 0.1",
+    "verdict": "INCONCLUSIVE", "protected": "0.55 0.47 0.63", "gap": "0.048 -0.03 0.126",
     "reason": "sample: more clients would be needed.",
 }  # fmt: skip
 BIASED = {
@@ -39,7 +39,7 @@ SINGLED: dict[str, Any] = {
 }  # fmt: skip
 """Of an attack whose scores are facts: somebody is singled out, or a rule of the code is broken."""
 BLANK: dict[str, Any] = {
-    **dict.fromkeys(("prior", "null", "protected", "raw", "raw_gap", "gap")),
+    **dict.fromkeys(FIGURES),
     "chance": "", "n_clients": 0,
     "n_pos": 0, "n_neg": 0, "payload": "", "what": "",
 }  # fmt: skip
@@ -64,16 +64,28 @@ def row(**changes: Any) -> AttackRow:
         "null_side": rule.null_side, "exact": rule.exact,
     }  # fmt: skip
     facts = {**_FACTS, **named, **changes}
-    for name in ("prior", "null", "protected", "raw", "raw_gap", "gap"):
+    if facts["excess"] == "":
+        facts["excess"] = _between(facts["protected"], facts["null"])
+    for name in FIGURES:
         if facts[name] is not None:
             value, low, high = facts[name].split()
             facts[name] = Value(value=value, low=low, high=high, n=facts["n_clients"] or 1)
     return AttackRow(**{"detectable": _power(facts), **facts})
 
 
+def _between(one: str | None, other: str | None) -> str | None:
+    """Return the difference of two values whose intervals are independent."""
+    if one is None or other is None:
+        return None
+    (a, *ends), (b, *others) = (map(float, text.split()) for text in (one, other))
+    sides = zip(ends, others[::-1], strict=True)
+    low, high = (((e - a) ** 2 + (o - b) ** 2) ** 0.5 for e, o in sides)
+    return " ".join(f"{value:.4f}" for value in (a - b, a - b - low, a - b + high))
+
+
 def _power(facts: dict[str, Any]) -> str:
     """Return what stands beside a PASS with these figures."""
-    values = {name: facts[name] for name in ("prior", "null", "protected", "raw", "raw_gap", "gap")}
+    values = {name: facts[name] for name in FIGURES}
     if facts["verdict"] != "PASS" or None in values.values():
         return "0.06" if facts["verdict"] == "PASS" else ""
     if values["gap"].n < 2 and not facts["exact"]:

@@ -239,7 +239,13 @@ def test_attacks_and_waivers_of_a_report_are_in_the_excerpt(report):
             **{"what": "totals", "profile": "quick", "n_clients": 4, "n_pos": 1, "n_neg": 1},
             **{"seed": "0" * 64, "metric": "AUC", "chance": "0.5", "margin": "0.05"},
             **{"prior": value, "raw": value, "null": value, "protected": value, "gap": value},
-            **{"raw_gap": value, "gate": "0.15", "verdict": "FAIL", "reason": "because"},
+            **{
+                "raw_gap": value,
+                "excess": value,
+                "gate": "0.15",
+                "verdict": "FAIL",
+                "reason": "because",
+            },
         }
     )
     waiver = Waived(owner="o", reason="r", until="2030-01-01", judged="2026-01-01")

@@ -104,13 +104,13 @@ def test_o5_who_does_not_catch_up_leaves_a_cohort_that_may_be_asked() -> None:
     plain = toy()
     (form,) = plain.forms
     begun = replace(form.moved_by_totals(), start=plain.init(np.random.default_rng(0)))
-    nine = tuple(f"client-{number}" for number in range(1, 10))
+    ten = tuple(f"client-{number}" for number in range(10))
     policy = changed_policy("masks", cohort_changes="floor")
-    bus = Bus(policy, 5, nine, algorithm=replace(plain, forms=(begun,)))
-    away = set(nine[5:])
+    bus = Bus(policy, 5, ten, algorithm=replace(plain, forms=(begun,)))
+    away = set(ten[6:])
 
     def lost(header: Header, to: str) -> bool:
-        late = header.round == 4 and to == nine[8] and header.item.startswith("totals")
+        late = header.round == 4 and to == ten[9] and header.item.startswith("totals")
         return late or (header.round in (2, 3) and bool({header.sender, to} & away))
 
     bus.lose = lost
@@ -119,7 +119,7 @@ def test_o5_who_does_not_catch_up_leaves_a_cohort_that_may_be_asked() -> None:
     view = played.view()
     assert verify(view).ok, verify(view).failed
     opens = LedgerIndex.read(view.ledgers, played.plan).of_kind("open")
-    assert played.lost == [] and [e["survivors"] for _, e in opens] == [9, 5, 5, 5, 9]
+    assert played.lost == [] and [e["survivors"] for _, e in opens] == [10, 6, 6, 6, 10]
 
 
 def _says(rule: str) -> str:
@@ -134,5 +134,14 @@ def test_a_report_says_where_nothing_bounds_differences(policy: str, said: bool)
     chosen = changed_policy(policy)
     algorithm = countless() if policy == "calibrated" else None
     plan = Bus(chosen, 1, FIVE, algorithm=algorithm).toy.plan
-    found = limits(plan, chosen, simulated=True)
+    found = limits(plan, simulated=True)
     assert any("cohort_changes: any" in limit for limit in found) is said
+
+
+def test_a_report_says_what_two_of_three_clients_read() -> None:
+    chosen = changed_policy("masks", minimum_cohort=2)
+    three = limits(Bus(chosen, 1, FIVE[:3]).toy.plan, simulated=True)
+    assert any("A total may be of three clients" in limit for limit in three)
+    chosen = changed_policy("masks")
+    four = limits(Bus(chosen, 1, FIVE[:4]).toy.plan, simulated=True)  # the control
+    assert not any("A total may be of three clients" in limit for limit in four)

@@ -122,7 +122,7 @@ def test_a_smaller_margin_judges_anew_and_a_larger_one_does_not(
     accepted = waiving(tmp_path, "INCONCLUSIVE_A05", day(30))
     assert release(run, "--margin", "0.02", "--waivers", accepted)[0] == 3
     # Somebody accepted that it was inconclusive; that it fails by another margin, nobody did.
-    sure = {**UNSURE, "gap": "0.048 0.03 0.1", "protected": "0.55 0.53 0.6"}
+    sure = {**UNSURE, "gap": "0.048 0.03 0.1", "protected": "0.55 0.53 0.6", "n_pos": 16}
     mild = laid(view, tmp_path / "mild", row(**sure))
     assert release(mild)[0] == 3 and release(mild, "--waivers", accepted)[0] == 0
     code, found = release(mild, "--margin", "0.02", "--waivers", accepted)

@@ -148,7 +148,7 @@ def test_the_limits_repeat_what_the_plan_warns_of(honest: Toy, told: Report) -> 
     apart = "must not collude with the key authority"
     assert sum(apart in limit for limit in told.limits) == 1
     sums = run_toy("pilot", rounds=1)
-    bare = limits(sums.plan, sums.policy, simulated=True)
+    bare = limits(sums.plan, simulated=True)
     assert not any(w[1:] in limit for w in (COSINES, ROWS, CRAFTED, apart) for limit in bare)
 
 
@@ -254,7 +254,7 @@ def test_o10_the_plan_says_from_which_round_on_rows_may_tell_everybody() -> None
 
 
 def limits_of(toy: Toy) -> tuple[str, ...]:
-    return limits(toy.plan, toy.policy, simulated=True)
+    return limits(toy.plan, simulated=True)
 
 
 def test_a_step_and_a_seed_are_called_no_model(honest: Toy) -> None:

@@ -157,7 +157,7 @@ def test_the_method_says_seeds_and_versions_only_where_they_are_recorded(toy):
     plain = build_report(toy.view())
     names = {fact.name for fact in plain.method.facts}
     assert names == {"Report version"}
-    assert plain.method.facts[0].value == str(REPORT_VERSION) == "8"
+    assert plain.method.facts[0].value == str(REPORT_VERSION) == "9"
     result = {**RESULT, "version": "0.3.1", "seed": 7, "code_digest": "x\ny"}
     view = replace(toy.view(), result_text=text(result))
     facts = {f.name: f.value for f in build_report(attacked(view, row())).method.facts}

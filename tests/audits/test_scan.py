@@ -234,3 +234,20 @@ def test_a_damaged_archive_and_an_odd_name_end_no_scan(tables: Path, tmp_path: P
     (place / os.fsdecode(b"gr\xfc\xdfe mrn-20417")).write_bytes(b"")
     code, found, said = scan(place, "--data", tables)
     assert code == 3 and "NOT SEARCHED" in said and [h["kind"] for h in found] == ["identifier"]
+
+
+def test_a_pipe_is_refused_and_not_called_clean(tables: Path, tmp_path: Path) -> None:
+    """It was "0 found in 0 files" with exit code 0, whatever came out of it."""
+    place = tmp_path / "handed"
+    place.mkdir()
+    os.mkfifo(place / "log")
+    shown = invoke("audit", "scan", place / "log", "--data", tables)
+    assert shown.exit_code == 2 and "neither a file nor a folder" in shown.stderr
+    assert invoke("audit", "scan", "/dev/null", "--data", tables).exit_code == 2
+    (place / "other").symlink_to(tables)
+    code, _, said = scan(place, "--data", tables)
+    assert code == 3 and said.count("no plain file") >= 2
+    (place / "log").unlink()
+    (place / "other").unlink()
+    (place / "log").write_text("nothing of a site's own")  # the control
+    assert scan(place, "--data", tables)[0] == 0

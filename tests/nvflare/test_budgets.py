@@ -1,37 +1,39 @@
-"""O20: heads of budgets, cosigned by the aggregator when a run over NVFlare is over."""
+"""O20: heads of budgets are planned items that pass the gateway, cosigned when a run is over."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
-from nvflare.apis.shareable import Shareable
-
-from audits.bundle.archive import unpack
-from protocols.errors import BadEnvelope, EvidenceError
-from protocols.policy.budget import Budget
+from crypto.signing.checkpoint import Checkpoint
+from crypto.signing.signatures import VerifyKey
+from protocols.errors import BadEnvelope, EvidenceError, NotInPlan
+from protocols.plan.steps import Service
+from protocols.policy.budget import Budget, budget_origin
 from protocols.privacy.accounting import ORDERS
-from protocols.wire.roster import AGGREGATOR_NAME
+from protocols.sessions.services import budget_heads
+from protocols.wire.control import BudgetHeads
+from protocols.wire.roles import Role
+from protocols.wire.roster import AGGREGATOR_NAME, Identity
+from protocols.wire.where import Where
+from secure_fgl.federation import Federation
 from secure_fgl.store.anchors import Anchor
-from secure_fgl.store.budgets import VARIABLE, BudgetStore
-from secure_fgl.store.sides.hand_overs import write_hand_over
-from secure_fgl.transports.nvflare import wire
-from secure_fgl.transports.nvflare.budgets import budgets_of, cosigned, keep, own_heads
-from secure_fgl.transports.nvflare.party import PartyKit
+from secure_fgl.store.budgets import VARIABLE, BudgetStore, Door
+from secure_fgl.store.finished_run import Run
+from secure_fgl.transports.nvflare.party_process import open_process
+from secure_fgl.transports.nvflare.site.answering import Answerer
 from secure_fgl.transports.nvflare.site.codes import Code, Heard
-from secure_fgl.transports.nvflare.site.conducting import end_run
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
-from tests.nvflare.test_engine import Answer, executed, seated, transport
+from tests.nvflare.stage import SERVER_SITE, assemble, banks
 
-DATA = "synthetic_banks"
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Parties:
-    return assemble(banks(policy="calibrated"), tmp_path_factory.mktemp("parties"))
+DATA, CLIENT = "synthetic_banks", "client-1"
+THIS, OTHER = "ab" * 16, "cd" * 16
 
 
 @pytest.fixture(autouse=True)
@@ -40,146 +42,173 @@ def _store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECURE_FGL_STATE", str(tmp_path / "keys"))
 
 
-def spend(client: str, run: str = "ab" * 16) -> BudgetStore:
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("run")
+        patch.setenv(VARIABLE, str(folder / "budgets"))
+        patch.setenv("SECURE_FGL_STATE", str(folder / "keys"))
+        yield Federation(config=banks(policy="calibrated")).run(folder / "run")
+
+
+def ledger(run: Run, party: str) -> list[dict[str, Any]]:
+    text = (run.path / "ledger" / f"{party}.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def spend(notes: Path, run: str = THIS) -> Door:
     """Reserve once, as a session does before it draws noise."""
-    store = BudgetStore()
-    take = store.door(client, DATA)
-    take(
-        dataset=DATA,
-        run=run,
-        rdp=[0.001] * len(ORDERS),
-        cap=Budget(epsilon=1000.0, delta=1e-5),
-    )
-    return store
+    door = BudgetStore().door(CLIENT, DATA, notes)
+    door(dataset=DATA, run=run, rdp=[0.001] * len(ORDERS), cap=Budget(epsilon=1000.0, delta=1e-5))
+    return door
 
 
-def two(made: Parties) -> tuple[PartyKit, PartyKit]:
-    return made.kit("site-1"), made.kit(SERVER_SITE)
+def cosigned(head: Checkpoint, by: Identity) -> str:
+    return head.sign(by.signing, by.party.name)
 
 
-def test_a_client_s_head_comes_back_with_the_aggregator_s_signature(made: Parties) -> None:
-    client, office = two(made)
-    store = spend(client.name, made.charter.run)
-    assert budgets_of(made.charter, client.name) == {client.name: DATA}
-    (note,) = cosigned(office, client.name, own_heads(client))
-    key = made.charter.roster.party(AGGREGATOR_NAME).verify
-    anchor = Anchor(note.decode(), AGGREGATOR_NAME, key)
-    assert anchor.checkpoint() == store.checkpoint(client.name, DATA)
-    keep(client, [note])
-    assert (client.run_folder / "budgets" / f"{client.name}.checkpoint").read_bytes() == note
-    (client.run_folder / "budgets" / f"{client.name}.checkpoint").unlink()
-    assert own_heads(office) == []
+OFFICE = Identity.generate(AGGREGATOR_NAME, Role.AGGREGATOR)
+KEPT = (AGGREGATOR_NAME, OFFICE.party.verify)
 
 
-def test_a_run_that_took_nothing_keeps_the_note_in_the_store_alone(made: Parties) -> None:
+# --- in a run -------------------------------------------------------------------------------------
+
+
+def test_o20_heads_stand_in_plan_ledgers_and_inventory(run: Run) -> None:
+    """They went round the gateway on a task of the engine's, in no plan and in no ledger."""
+    plan = json.loads((run.path / "plan.json").read_text())
+    items = {item["id"]: item for item in plan["items"] if item["part"] == "budget"}
+    assert [item["sender"] for item in items.values()] == ["client", AGGREGATOR_NAME]
+    up, down = items
+    assert "how often" in items[up]["learns"]["aggregator"]
+    for client in plan["clients"]:
+        mine = [(entry["kind"], entry.get("item")) for entry in ledger(run, client)]
+        assert mine.count(("release", up)) == mine.count(("receipt", down)) == 1
+    office = [(entry["kind"], entry.get("item")) for entry in ledger(run, AGGREGATOR_NAME)]
+    assert office.count(("receipt", up)) == office.count(("release", down)) == len(plan["clients"])
+    assert up in (run.path / "report" / "inventory.csv").read_text()
+    assert run.verify().ok
+    assert sorted(file.stem for file in (run.path / "budgets").iterdir()) == plan["clients"]
+
+
+def test_o20_the_note_in_the_run_folder_is_the_aggregator_s(run: Run) -> None:
+    roster = json.loads((run.path / "roster.json").read_text())
+    (office,) = [p for p in roster["parties"] if p["name"] == AGGREGATOR_NAME]
+    note = (run.path / "budgets" / f"{CLIENT}.checkpoint").read_text()
+    head = Anchor(note, AGGREGATOR_NAME, VerifyKey(bytes.fromhex(office["verify"]))).checkpoint()
+    assert head.origin == budget_origin(CLIENT, DATA)
+    (entry,) = [entry for entry in ledger(run, CLIENT) if entry["kind"] == "budget"]
+    assert head.size > entry["entries"]
+
+
+def test_o20_a_policy_without_a_budget_plans_no_heads() -> None:
+    plan = Federation(config=banks(policy="masks")).plan()
+    assert not [item for item in plan.items if item.part is Service.BUDGET]
+
+
+def test_o20_no_task_of_the_engine_s_asks_for_heads(tmp_path: Path) -> None:
+    """The old way round: a task beside the envelopes, answered by the process and by no session."""
+    parties = assemble(banks(policy="calibrated"), tmp_path / "parties")
+    answerer = Answerer(open_process(parties.kit("site-1")))
+    session = answerer.process.session
+    word = parties.charter.end(parties.kit(SERVER_SITE).me.signing)
+    size = session.ledger.size
+    assert answerer.answer("secure_fgl.budget", [word]) == Heard(Code.UNREADABLE)
+    # The control: what that task handed out is to be had at the door, and no ledger notes it there.
+    door = session.context.reserve
+    assert isinstance(door, Door) and door.head(DATA).origin == budget_origin("client-1", DATA)
+    assert session.ledger.size == size
+    # Through the gateway it is noted, and where the plan has no such item, nothing leaves.
+    part = session.parts["clientbudgets"]
+    part.heads(AGGREGATOR_NAME, Where(1, 1))
+    assert session.ledger.size == size + 1
+    plan = session.context.plan
+    bare = plan.model_copy(update={"items": tuple(i for i in plan.items if i.part != "budget")})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(session.context), "find", lambda self, *place: bare.find(*place))
+        with pytest.raises(NotInPlan):
+            part.heads(AGGREGATOR_NAME, Where(1, 1))
+    assert session.ledger.size == size + 1
+    answerer.process.files.close()
+
+
+# --- what is signed, and what is kept -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["another's", "unsigned", "foreign budget", "other size"])
+def test_what_is_no_head_of_this_client_s_budget_is_not_signed(kind: str, tmp_path: Path) -> None:
+    parties = assemble(banks(policy="calibrated"), tmp_path / "parties")
+    client, other = parties.kit("site-1"), parties.kit("site-2")
+    process = open_process(client)
+    head = Checkpoint(budget_origin(client.name, DATA), 2, bytes(32))
+    foreign = Checkpoint(budget_origin(client.name, "else"), 2, bytes(32))
+    good = client.me.signing.sign_raw(head.text().encode())
+
+    def message(signature: bytes, size: int = 2) -> BudgetHeads:
+        return BudgetHeads(
+            sizes=np.array([size]),
+            roots=np.zeros((1, 32), dtype=np.uint8),
+            signatures=np.frombuffer(signature, dtype=np.uint8)[None],
+        )
+
+    bad = {
+        "another's": message(other.me.signing.sign_raw(head.text().encode())),
+        "unsigned": message(bytes(64)),
+        "foreign budget": message(client.me.signing.sign_raw(foreign.text().encode())),
+        "other size": message(good, 3),
+    }[kind]
+    names = client.name, client.name, process.session.context
+    with pytest.raises(BadEnvelope):
+        budget_heads._read(bad, *names)
+    assert list(budget_heads._read(message(good), *names).values()) == [head]  # the control
+    process.files.close()
+
+
+def test_a_run_that_took_nothing_keeps_the_note_in_the_store_alone(tmp_path: Path) -> None:
     """As `local` does under noise: verification refuses a note of a budget that was left alone."""
-    client, office = two(made)
-    store = spend(client.name)  # by another run
-    place = client.run_folder / "budgets" / f"{client.name}.checkpoint"
-    (note,) = cosigned(office, client.name, own_heads(client))
-    keep(client, [note])
+    spend(tmp_path / "run", OTHER)
+    place = tmp_path / "run" / "budgets" / f"{CLIENT}.checkpoint"
+    door = BudgetStore().door(CLIENT, DATA, tmp_path / "run")
+    note = cosigned(door.head(DATA), OFFICE)
+    door.keep("client", DATA, THIS, note, *KEPT)
     assert not place.exists()
-    (floor,) = store.path.glob("*.floor")
-    assert note.decode().splitlines()[-1] in floor.read_text()
-    spend(client.name, made.charter.run)  # the control
-    (note,) = cosigned(office, client.name, own_heads(client))
-    keep(client, [note])
-    assert place.read_bytes() == note
-    place.unlink()
+    (floor,) = BudgetStore().path.glob("*.floor")
+    assert note.splitlines()[-1] in floor.read_text()
+    spend(tmp_path / "run")  # the control
+    note = cosigned(door.head(DATA), OFFICE)
+    door.keep("client", DATA, THIS, note, *KEPT)
+    assert place.read_text() == note
 
 
-def test_a_store_that_is_put_back_is_refused_by_what_was_cosigned(made: Parties) -> None:
+def test_a_store_that_is_put_back_is_refused_by_what_was_cosigned(tmp_path: Path) -> None:
     """Control: its own files, put back together, show nothing."""
-    client, office = two(made)
-    store = spend(client.name)
+    door, store = spend(tmp_path / "run"), BudgetStore()
     early = {file: file.read_bytes() for file in store.path.iterdir()}
-    spend(client.name)
-    (note,) = cosigned(office, client.name, own_heads(client))
+    spend(tmp_path / "run", OTHER)
+    note = cosigned(door.head(DATA), OFFICE)
     for file, data in early.items():
         file.write_bytes(data)
-    key = made.charter.roster.party(AGGREGATOR_NAME).verify
-    anchor = Anchor(note.decode(), AGGREGATOR_NAME, key)
-    assert store.checkpoint(client.name, DATA).size < anchor.checkpoint().size
+    anchor = Anchor(note, *KEPT)
+    assert store.checkpoint(CLIENT, DATA).size < anchor.checkpoint().size
     with pytest.raises(EvidenceError, match="put back"):
-        BudgetStore.open(None, client.name, DATA, [anchor])
+        BudgetStore.open(None, CLIENT, DATA, [anchor])
     with pytest.raises(EvidenceError, match="put back"):
-        keep(client, [note])
+        door.keep("client", DATA, THIS, note, *KEPT)
 
 
-def test_a_note_of_an_earlier_run_is_not_kept_as_this_run_s(made: Parties) -> None:
-    """Whoever runs the server may bring it with the end; a later one is kept (the control)."""
-    client, office = two(made)
-    spend(client.name)
-    (early,) = cosigned(office, client.name, own_heads(client))
-    store = spend(client.name, made.charter.run)
-    place = client.run_folder / "budgets" / f"{client.name}.checkpoint"
+def test_a_note_of_an_earlier_run_is_not_kept_as_this_run_s(tmp_path: Path) -> None:
+    """Whoever carries envelopes may bring it; a later one is kept (the control)."""
+    notes = tmp_path / "run"
+    place = notes / "budgets" / f"{CLIENT}.checkpoint"
+    early = cosigned(spend(notes, OTHER).head(DATA), OFFICE)
+    door = spend(notes)
     with pytest.raises(EvidenceError, match="older than what this run took"):
-        keep(client, [early])
+        door.keep("client", DATA, THIS, early, *KEPT)
     assert not place.exists()
-    (note,) = cosigned(office, client.name, own_heads(client))
-    spend(client.name)  # by another run, in between
-    keep(client, [note])
-    assert place.read_bytes() == note
-    assert store.taken(client.name, DATA, made.charter.run) == 3
-    place.unlink()
-
-
-@pytest.mark.parametrize("kind", ["another's", "unsigned", "foreign budget", "none", "two"])
-def test_what_is_no_head_of_this_client_s_budget_is_not_signed(kind: str, made: Parties) -> None:
-    client, office = two(made)
-    other = made.kit("site-2")
-    spend(client.name)
-    spend(other.name)
-    (head,) = own_heads(client)
-    store = BudgetStore()
-    store.door(client.name)(
-        dataset="else",
-        run="ab" * 16,
-        rdp=[0.001] * len(ORDERS),
-        cap=Budget(epsilon=1000.0, delta=1e-5),
-    )
-    foreign = store.checkpoint(client.name, "else").sign(client.me.signing, client.name)
-    bad = {
-        "another's": own_heads(other),
-        "unsigned": [head[:-8] + b"AAAAAAA\n"],
-        "foreign budget": [foreign.encode()],
-        "none": [],
-        "two": [head, head],
-    }[kind]
-    with pytest.raises(BadEnvelope):
-        cosigned(office, client.name, bad)
-    assert len(cosigned(office, client.name, [head])) == 1  # the control
-
-
-def test_a_site_tells_its_heads_at_the_end_alone_and_keeps_what_comes_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And one that tells nonsense is told of the end like the others."""
-    parties = assemble(banks(policy="calibrated"), tmp_path / "parties")
-    sites = {k: v for k, v in parties.charter.sites.items() if k != AGGREGATOR_NAME}
-    folders = {site: parties.folders[site] for site in ("site-1", SERVER_SITE)}  # others are away
-    seats = seated(Parties(parties.charter, folders), monkeypatch)
-    spend("client-1", parties.charter.run)
-    for note in ([], [b""], [bytes(64)]):
-        assert seats["site-1"].answer(wire.BUDGET, note) == Heard(Code.UNREADABLE)
-    asked: list[tuple[str, str]] = []
-
-    def serve(site: str) -> Answer:
-        def answer(name: str, data: Shareable) -> Shareable:
-            asked.append((site, name))
-            if site in seats:
-                return executed(seats)(site)(name, data)
-            said = (site, name) == ("site-2", wire.BUDGET)
-            return wire.pack([b"nonsense"]) if said else wire.say(Code.FAILED)
-
-        return answer
-
-    carried = transport(serve, sites)
-    end_run(parties.kit(SERVER_SITE), carried)
-    run = parties.kit("site-1").run_folder
-    assert [file.name for file in (run / "budgets").iterdir()] == ["client-1.checkpoint"]
-    assert (run / "heads" / "client-1.checkpoint").is_file()
-    assert {("site-2", wire.BUDGET), ("site-2", wire.END)} <= set(asked)
-    handed, _ = write_hand_over(parties.folders["site-1"], tmp_path / "x.zip")
-    assert "budgets/client-1.checkpoint" in unpack(handed.read_bytes())
-    assert {name for _, name in asked} == {wire.BUDGET, wire.END}
+    note = cosigned(door.head(DATA), OFFICE)
+    spend(notes, OTHER)  # by another run, in between
+    door.keep("client", DATA, THIS, note, *KEPT)
+    assert place.read_text() == note
+    foreign = cosigned(door.head(DATA), Identity.generate(AGGREGATOR_NAME, Role.AGGREGATOR))
+    with pytest.raises(EvidenceError, match="not signed by who it names"):
+        door.keep("client", DATA, THIS, foreign, *KEPT)

@@ -325,10 +325,8 @@ def over(stage: Parties) -> Iterator[tuple[Answerer, bytes]]:
 def test_the_word_that_a_run_is_over_comes_in_any_order_and_twice(
     over: tuple[Answerer, bytes],
 ) -> None:
-    """BUDGET and END carry one word: it exists once all rounds are done, and says no more."""
+    """It exists once all rounds are done, and says no more."""
     answerer, word = over
-    told = answerer.answer(wire.BUDGET, [word])
-    assert told.code is Code.DONE and answerer.answer(wire.BUDGET, [word]) == told
     assert not answerer.over and answerer.process.session.last_error is None
     ledger = answerer.process.session.ledger
     size = ledger.size
@@ -337,6 +335,6 @@ def test_the_word_that_a_run_is_over_comes_in_any_order_and_twice(
     assert answerer.answer(wire.END, [word]) == Heard(Code.DONE, [])
     assert answerer.over and not answerer.broken
     size = ledger.size
-    for name in (wire.END, wire.BUDGET, wire.END):  # the relay finds no process by then
+    for name in (wire.END, wire.END):  # the relay finds no process by then
         answerer.answer(name, [word])
         assert ledger.size == size and answerer.over

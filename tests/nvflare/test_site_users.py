@@ -21,14 +21,16 @@ pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from protocols.wire.roles import Role
 from secure_fgl.data.own.spec import SPEC_FILE
+from secure_fgl.errors import UsageError
 from secure_fgl.isolation import network
+from secure_fgl.store.sides.hand_overs import at_rest
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.checks import isolation, listed, users
 from secure_fgl.transports.nvflare.checks.lines import Check, Line, Status, Subject, look
 from secure_fgl.transports.nvflare.keys.identity_file import new_identity
 from secure_fgl.transports.nvflare.keys.passphrase import FILE_VARIABLE, from_file
-from secure_fgl.transports.nvflare.lock import check_at_rest
+from secure_fgl.transports.nvflare.lock import at_work
 from secure_fgl.transports.nvflare.site import leaving
 from tests.nvflare import apart
 from tests.nvflare.stage import assemble
@@ -404,10 +406,12 @@ def test_who_looks_leaves_root_s_terminal_and_what_root_has_open(
 
 def test_a_lock_that_is_a_pipe_keeps_nobody(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "site.lock")
-    with pytest.raises(OSError, match="Illegal seek"):
+    with pytest.raises(OSError, match="no plain file"):
         leaving.supervisor_of(tmp_path)
     os.mkfifo(tmp_path / "lock")
-    check_at_rest(tmp_path, "", "")
+    with pytest.raises(UsageError, match="Nobody can tell"), at_rest(tmp_path):
+        pass
+    assert not at_work(tmp_path)
 
 
 def test_a_program_that_the_party_s_user_cannot_read_is_named() -> None:

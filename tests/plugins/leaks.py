@@ -70,17 +70,6 @@ CAUGHT = {
         "clipping",
         changed((', scale="records")', ")"), ("delta=site.count *", "delta=1000.0 * site.count *")),
     ),
-    "printed": (
-        "planted",
-        changed(
-            (TOP, "import warnings\n\n\n" + TOP),
-            (
-                TRAIN,
-                "        warnings.warn(str(float(site.data.x[:, 7].max())), stacklevel=1)\n"
-                + TRAIN,
-            ),
-        ),
-    ),
     "no_unit": ("fields", changed(('unit="weight x record"', 'unit=" "'))),
 }
 

@@ -186,7 +186,9 @@ def test_a_plan_of_another_cell_is_not_the_policys():
     roles |= {"a": Role.TAG_SERVER, "b": Role.TAG_SERVER, "m": Role.MATCHER}
     with pytest.raises(NotInPlan, match="another policy"):
         context(plan, changed, roles)
-    forged = plan.model_copy(update={"policy_digest": changed.digest})
+    forged = plan.model_copy(
+        update={"policy_digest": changed.digest, "policy_fields": changed.fields()}
+    )
     with pytest.raises(NotInPlan, match="another protection"):
         context(forged, changed, roles)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from crypto.graph import _circle
@@ -94,3 +95,53 @@ def test_o18_noise_counts_on_the_minimum_of_a_sparse_graph(others: int, colluder
     assert {item.noise.honest for item in plan.items if item.noise} == {others + 1}
     group = Group.of("r" * 32, 0, names_of(943), policy)
     assert (group.degree, group.threshold, group.quorum) == (74, 54, 55)
+
+
+# --- three clients --------------------------------------------------------------------------------
+
+
+def three(policy: str) -> World:
+    return World(policy=changed_policy(policy, minimum_cohort=2), clients=3)
+
+
+@pytest.mark.parametrize("policy", ["masks", "pilot"])
+def test_o10_three_clients_run_where_a_policy_says_so_and_two_read_the_third(policy: str) -> None:
+    """What the plan warns of is what is read: the total less what two sent is the third's."""
+    world = three(policy)
+    (warned,) = [text for text in world.plan.warnings if "a total may be of three" in text]
+    assert "any two clients that pool" in warned and warned.endswith("exactly")
+    total = world.start().round(1).total(Update)
+    assert is_sum_of(world, total, world.names)
+    *pooling, third = (world.sites[name] for name in world.names)
+    rest = total.delta - sum(site.delta for site in pooling)
+    assert total.count - sum(site.count for site in pooling) == third.count
+    assert np.max(np.abs(rest - third.delta)) <= 3 * 5.0 / (2**15 - 1)
+
+
+def test_o10_control_by_default_no_total_of_three_is_opened() -> None:
+    world = World(policy="masks", clients=4).start()
+    left = world.names[:3]
+    assert not [text for text in world.plan.warnings if "a total may be of three" in text]
+    found = haul(world, lambda name: left, asked=left)
+    assert found.refused == set(world.names) and not found.votes
+
+
+@pytest.mark.parametrize("policy", ["masks", "pilot"])
+def test_o10_of_three_clients_none_is_left_out(policy: str) -> None:
+    world = three(policy).start()
+    world.lost = lambda item, sender, _: item.startswith("train") and sender == world.names[0]
+    with pytest.raises(RoundLost):
+        world.round(1)
+
+
+def test_o10_noise_stands_between_two_of_three() -> None:
+    policy = changed_policy("calibrated", minimum_cohort=2)
+    plan = toy_plan(PULL, policy, clients=names_of(3), bfv=None)
+    (warned,) = [text for text in plan.warnings if "a total may be of three" in text]
+    assert warned.endswith("under the noise of the total")
+
+
+def test_o10_in_clear_nothing_hides_and_nothing_is_warned_of() -> None:
+    plan = toy_plan(policy=changed_policy("unsafe_plaintext"), clients=names_of(3), bfv=None)
+    assert plan.smallest_cohort == 3
+    assert not [text for text in plan.warnings if "a total may be of three" in text]

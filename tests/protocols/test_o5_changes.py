@@ -5,13 +5,15 @@ Each lie is told under all three values. Under `any`, the default, it works: tha
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from protocols.errors import CohortChanged, RoundLost
+from protocols.errors import CohortChanged, NotInPlan, RoundLost
 from protocols.policy.policy import PRESETS, PrivacyPolicy
 from protocols.sessions import cohort_history
 from protocols.sessions.table import State
@@ -281,7 +283,7 @@ def test_o5_who_vanishes_before_its_upload_costs_the_round(
 
 @pytest.mark.parametrize("rule", RULES)
 def test_o5_as_many_as_the_smallest_cohort_may_vanish_under_floor(rule: str) -> None:
-    world = world_of(rule, clients=9).start()
+    world = world_of(rule, clients=10).start()
     away, there = world.names[:4], world.names[4:]
     assert is_sum_of(world, world.round(1).total(Update), world.names)
     vanish(world, dict.fromkeys(away, 0))
@@ -329,8 +331,8 @@ def test_o5_who_misses_the_first_keys_is_not_asked_later_either(rule: str) -> No
 
 
 def test_o5_under_floor_whole_groups_go_on_where_some_of_another_are_away() -> None:
-    world = world_of("floor", clients=9, rekey_rounds=1).start()
-    one, other = world.names[:5], world.names[5:]
+    world = world_of("floor", clients=10, rekey_rounds=1).start()
+    one, other = world.names[:6], world.names[6:]
     vanish(world, dict.fromkeys(other, 0))
     assert is_sum_of(world, world.round(1).total(Update), one)
     world.lost = lambda item, sender, to: item.startswith("pair.") and other[0] in (sender, to)
@@ -355,11 +357,25 @@ def test_o5_an_ask_without_a_sum_may_go_to_anybody() -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_where_cohorts_change_at_will_a_policy_is_what_it_was(name: str) -> None:
+def test_who_signs_reads_every_setting_the_defaults_too(name: str) -> None:
     policy = PRESETS[name]
-    assert policy.cohort_changes == "any" and "cohort_changes" not in policy.document()
-    said = PrivacyPolicy.model_validate({**policy.document(), "cohort_changes": "any"})
-    assert said.digest == policy.digest
+    assert policy.document().keys() == PrivacyPolicy.model_fields.keys()
+    assert policy.document()["cohort_changes"] == "any"
+    stated = {name: json.loads(text) for name, text in policy.fields().items()}
+    assert stated == policy.document()
+
+
+def test_who_signs_a_plan_reads_every_setting_of_its_policy() -> None:
+    world = World()
+    assert world.plan.policy_fields == world.policy.fields()
+
+
+def test_a_plan_that_states_another_setting_is_refused() -> None:
+    world, wrong = World(), '"fixed"'
+    fields = {**world.plan.policy_fields, "cohort_changes": wrong}
+    lying = world.plan.model_copy(update={"policy_fields": fields})
+    with pytest.raises(NotInPlan, match="other settings"):
+        replace(world.context("aggregator"), plan=lying)
 
 
 def test_each_rule_is_another_policy_and_stays_so() -> None:
@@ -379,6 +395,24 @@ def test_without_masks_no_rule_is_promised(rule: str) -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_plan_says_what_can_be_subtracted(rule: str) -> None:
-    said = [text for text in world_of(rule).plan.warnings if "cohort_changes" in text]
-    assert len(said) == (rule != "any")
-    assert all(f"cohort_changes: {rule}" in text and "lost" in text for text in said)
+    (text,) = [text for text in world_of(rule).plan.warnings if "cohort_changes:" in text]
+    assert f"cohort_changes: {rule}" in text
+    # The unsafe rule says what it lets an aggregator read; the safe ones, what they cost.
+    assert ("reads that client's own update" in text) == (rule == "any")
+    assert ("is lost" in text) == (rule != "any")
+
+
+@pytest.mark.parametrize(("policy", "warned"), [("masks", True), ("unsafe_plaintext", False)])
+def test_where_nothing_hides_in_a_sum_no_difference_is_warned_of(policy: str, warned: bool) -> None:
+    plan = World(policy=policy, clients=6).plan
+    assert any("cohort_changes: any" in text for text in plan.warnings) is warned
+
+
+def test_where_as_many_take_part_as_a_total_needs_nobody_can_be_left_out() -> None:
+    plan = world_of("any", clients=4).plan
+    assert not [text for text in plan.warnings if "cohort_changes:" in text]
+    assert [text for text in plan.warnings if "each total is of all of them" in text]
+    world = world_of("any", clients=4).start()
+    vanish(world, {world.names[0]: 0})
+    with pytest.raises(RoundLost):
+        world.round(1)

@@ -262,7 +262,7 @@ def test_a_policy_may_let_it_run_and_the_plan_says_unsafe() -> None:
     assert (found.fewest, found.floor) == (2, "unsafe")
     assert plan_of(Topology("complete"), 5, unsafe).floor == "checked"
     assert unsafe.digest != PrivacyPolicy.preset("masks").digest
-    assert "topology_floor" not in PrivacyPolicy.preset("masks").document()
+    assert PrivacyPolicy.preset("masks").document()["topology_floor"] == "checked"
     algorithm = neighbours(d=4, topology=Topology("ring"))
     plan = World(algorithm.forms[0], unsafe, clients=5, d=4).plan
     assert any(text.startswith("UNSAFE: topology_floor") for text in plan.warnings)

@@ -21,11 +21,12 @@ from protocols.keys import groups
 from protocols.keys.groups import Group
 from protocols.keys.one_answer import one_answer, planned_one_answer
 from protocols.keys.pairs import Pairs
+from protocols.plan.drift import drift
 from protocols.plan.plan import Plan
 from protocols.sessions.table import State
 from protocols.wire.envelope import Envelope
 from tests.protocols.killed import Killed
-from tests.protocols.toys import TWICE, Update, changed_policy, toy_plan
+from tests.protocols.toys import TWICE, Update, changed_policy, names_of, toy_plan
 from tests.protocols.unveiling import (
     NotEnough,
     all_here,
@@ -175,6 +176,89 @@ def test_o7_control_colluders_that_the_policy_does_not_count_open_both():
     found, whole, short = split_view(world, 3, world.names[-2:])
     assert whole and short  # their difference is the victim's vector
     assert world.names[0] in both_seeds(world, found)
+
+
+# --- the aggregator's organisation is a client too ------------------------------------------------
+
+OWN_CLIENT = [(policy, clients) for policy in ("masks", "strict") for clients in (7, 9, 11)]
+"""Where 2 t = n + 1, if a threshold is more than half of the holders and no more."""
+
+
+def halves(clients, policy, liars, *, told_all=None, lists_first=False):
+    """Tell half of the honest that all are here, and half a list without the first client.
+
+    Returns:
+        Whether everybody's sum opens, and whether that without the victim does.
+    """
+    world = started(clients=clients, policy=policy)
+    honest = clients - liars
+    told = honest // 2 if told_all is None else told_all
+    names = world.names[clients - liars :]
+    return split_view(world, told, names, lists_first=lists_first)[1:]
+
+
+@pytest.mark.parametrize("lists_first", [False, True], ids=["all here first", "list first"])
+@pytest.mark.parametrize(("policy", "clients"), OWN_CLIENT)
+def test_o7_an_aggregator_with_a_client_of_its_own_opens_one_of_two_lists(
+    policy, clients, lists_first
+):
+    assert not all(halves(clients, policy, 1, lists_first=lists_first))
+
+
+@pytest.mark.parametrize(("policy", "clients"), OWN_CLIENT)
+def test_o7_control_where_no_client_of_its_own_is_counted_both_open(policy, clients, monkeypatch):
+    monkeypatch.setattr(groups, "LEAST_COUNTED", 0)
+    assert halves(clients, policy, 1) == (True, True)  # their difference is the victim's upload
+
+
+def planned(policy, clients):
+    """Return the plan of a toy run with so many clients."""
+    facts = {} if policy == "pilot" else {"bfv": None}
+    return toy_plan(policy=changed_policy(policy), clients=names_of(clients), **facts)
+
+
+@pytest.mark.parametrize("clients", range(4, 12))
+def test_o7_as_many_helpers_as_the_plan_states_open_nothing(clients):
+    helpers = planned("masks", clients).withstands
+    assert helpers >= 1
+    for told_all in range(1, clients - helpers + 1):
+        assert not all(halves(clients, "masks", helpers, told_all=told_all))
+
+
+@pytest.mark.parametrize("clients", range(6, 12))
+def test_o7_control_one_helper_more_than_the_plan_states_opens_both(clients):
+    helpers = planned("masks", clients).withstands + 1
+    honest = clients - helpers
+    assert any(
+        all(halves(clients, "masks", helpers, told_all=told)) for told in range(1, honest + 1)
+    )
+
+
+@pytest.mark.parametrize("stated", [None, 1, 3])
+def test_a_plan_that_states_another_number_of_helpers_is_refused(stated):
+    world = World(policy="masks", clients=7)
+    assert world.plan.withstands == 2
+    lying = world.plan.model_copy(update={"withstands": stated})
+    with pytest.raises(NotInPlan, match="withstands"):
+        replace(world.context("aggregator"), plan=lying)
+
+
+@pytest.mark.parametrize(
+    ("policy", "clients", "stated"),
+    [("masks", 4, 2), ("pilot", 8, 1), ("unsafe_plaintext", 8, None), ("masks", 943, 94)],
+)
+def test_a_plan_says_how_many_helpers_its_policy_withstands(policy, clients, stated):
+    plan = planned(policy, clients)
+    assert plan.withstands == stated
+    assert (f"up to {stated} of {clients}" in plan.withstands_words) == (stated is not None)
+
+
+def test_fewer_helpers_than_were_approved_are_a_drift():
+    plan = planned("masks", 7)
+    for stated, drifts in ((1, True), (None, True), (3, False), (2, False)):
+        wanted = plan.model_copy(update={"withstands": stated})
+        assert any("withstands" in line for line in drift(plan, wanted)) is drifts
+    assert not drift(plan.model_copy(update={"withstands": None}), plan)
 
 
 def test_o7_control_with_half_of_the_holders_as_threshold_both_open(monkeypatch):

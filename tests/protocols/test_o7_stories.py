@@ -21,6 +21,7 @@ from protocols.disclosures.sum.client import ShareHolding
 from protocols.disclosures.sum.consistency_votes import vote_text_of
 from protocols.disclosures.sum.messages import AllHere, SelfShares, Shares, Survivors, Vote, Votes
 from protocols.errors import Replay
+from protocols.keys import groups
 from protocols.keys.slots import slot_of
 from protocols.wire.roster import AGGREGATOR_NAME
 from tests.protocols.killed import Killed
@@ -212,6 +213,8 @@ def test_o7_stories_do_open_sums() -> None:
 
 
 def test_o7_control_holders_that_forget_lists_open_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With thresholds of a bare majority: these stories reach none of one share more (O7)."""
+    monkeypatch.setattr(groups, "LEAST_COUNTED", 0)
     monkeypatch.setattr(ShareHolding, "_one_list", lambda *_: None)
     stories = Stories(7)
     stories.play()

@@ -1,6 +1,7 @@
 """Guards and policies: what does not protect does not construct; what is not named is refused."""
 
 import itertools
+import re
 
 import pytest
 from pydantic import ValidationError
@@ -195,6 +196,38 @@ def test_o10_the_minimum_cohort_counts_others_and_colluders(others, colluders):
     for size in (0, 1, others, others + colluders):
         with pytest.raises(CohortTooSmall):
             chosen.check_cohort(size)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_o10_presets_stay_at_four_but_for_the_one_in_clear(name):
+    assert PRESETS[name].smallest_cohort == (3 if name == "unsafe_plaintext" else 4)
+
+
+@pytest.mark.parametrize("others", [2, 3, 5])
+@pytest.mark.parametrize("colluders", [0, 1, 2])
+def test_o10_a_refusal_says_what_may_be_written_and_that_is_admitted(others, colluders):
+    chosen = policy(minimum_cohort=others, colluders=colluders)
+    for size in range(chosen.smallest_cohort):
+        with pytest.raises(CohortTooSmall) as caught:
+            chosen.check_cohort(size)
+        fix = caught.value.fix
+        assert f"take at least {chosen.smallest_cohort} clients" in fix
+        written = dict(re.findall(r"(minimum_cohort|colluders): (\d+)", fix))
+        assert written or (size < 3 and chosen.smallest_cohort == 3)
+        changed = policy(
+            minimum_cohort=int(written.get("minimum_cohort", others)),
+            colluders=int(written.get("colluders", colluders)),
+        )
+        changed.check_cohort(max(size, 3))
+        assert ("no policy admits fewer" in fix) == (size < 3)
+        assert ("two clients that pool" in fix) == (changed.minimum_cohort == 2 and bool(written))
+
+
+def test_o10_no_policy_admits_two_clients():
+    with pytest.raises(ValidationError, match="minimum_cohort"):
+        policy(minimum_cohort=1)
+    with pytest.raises(CohortTooSmall):
+        policy(minimum_cohort=2).check_cohort(2)
 
 
 def test_o10_the_default_is_three_others():

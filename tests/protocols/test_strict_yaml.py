@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import pytest
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
+from protocols.disclosures.registry import guards
+from protocols.plan.plan import Plan
+from protocols.policy.guards import COMMON
+from protocols.policy.policy import PrivacyPolicy
 from protocols.strict import DEPTH, Strict, not_yaml, problems, read_yaml
 from secure_fgl.config import Config
+from secure_fgl.consortium import Consortium
+from secure_fgl.data.own.spec import OwnSpec
 from secure_fgl.errors import UsageError
 
 REFUSED = {
@@ -123,3 +131,100 @@ def test_a_text_in_another_encoding_is_not_quoted() -> None:
     with pytest.raises(UnicodeDecodeError) as caught:
         b"Z\xfcrich".decode("utf-8")
     assert not_yaml(caught.value) == "it is not UTF-8 text"
+
+
+def _models() -> list[type[Strict]]:
+    """Return the classes behind configuration, policy, consortium, spec and plan."""
+    found: dict[type[Strict], None] = {}
+    waiting: list[Any] = [Config, PrivacyPolicy, Consortium, OwnSpec, Plan, *COMMON, *guards()]
+    while waiting:
+        kind = waiting.pop()
+        if isinstance(kind, type) and issubclass(kind, Strict):
+            if kind not in found:
+                found[kind] = None
+                waiting += [field.annotation for field in kind.model_fields.values()]
+        else:
+            waiting += get_args(kind)
+    return list(found)
+
+
+def _of_other_kinds(kind: Any) -> Iterator[Any]:
+    """Yield values that are nearly of a type."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind in (int, float, bool):
+        others = {int: (True, "1", 1.0), float: (True, "1"), bool: (1, "yes", "true")}[kind]
+        yield from others
+    elif origin is Annotated:
+        yield from _of_other_kinds(inner[0])
+    elif origin in (Union, UnionType) and str not in inner:
+        # Of a union of numbers one may take what another does not.
+        yield from (
+            other
+            for one in inner
+            if one is not float or int not in inner
+            for other in _of_other_kinds(one)
+        )
+    elif origin is tuple and inner:
+        size = 1 if inner[-1] is Ellipsis else len(inner)
+        yield from ((other,) * size for other in _of_other_kinds(inner[0]))
+    elif origin in (dict, Mapping) and inner and inner[0] is str:
+        yield from ({"a": other} for other in _of_other_kinds(inner[1]))
+
+
+FIELDS = [
+    pytest.param(model, name, id=f"{model.__name__}.{name}")
+    for model in _models()
+    for name, field in model.model_fields.items()
+    if any(_of_other_kinds(field.annotation))
+]
+
+
+def test_the_fields_are_seen() -> None:
+    names = {param.id for param in FIELDS}
+    assert {
+        "Config.seed",
+        "ModelConfig.lr",
+        "Config.resume",
+        "PrivacyPolicy.minimum_cohort",
+    } <= names
+    assert {"Clip.bound", "Server.port", "OwnSpec.records", "DataConfig.split"} <= names
+
+
+@pytest.mark.parametrize(("model", "name"), FIELDS)
+def test_no_field_takes_a_number_or_truth_value_of_another_kind(
+    model: type[Strict], name: str
+) -> None:
+    """``seed: yes`` was 1, and ``rounds: "5"`` was 5: a plan said what its file did not."""
+    for other in _of_other_kinds(model.model_fields[name].annotation):
+        with pytest.raises(ValidationError) as caught:
+            model.model_validate({name: other})
+        kinds = {error["type"] for error in caught.value.errors() if error["loc"][:1] == (name,)}
+        alone = {error["loc"] for error in caught.value.errors()} == {()}  # refused as a whole
+        assert kinds & {"int_type", "float_type", "bool_type"} or alone, other
+
+
+def test_control_pydantic_by_itself_takes_them() -> None:
+    class Open(BaseModel):
+        seed: int
+
+    assert [Open.model_validate({"seed": v}).seed for v in (True, "1", 1.0)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("text", ["yes", "true", "'1'", "1.0", "on"])
+def test_a_seed_that_is_no_whole_number_is_refused(text: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        Config.parse(read_yaml(f"seed: {text}"))
+    assert refused.value.why == "seed: must be a whole number"
+
+
+def test_a_variable_is_read_as_if_it_stood_in_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, seed in (("7", 7), ("yes", None), ("'7'", None)):
+        monkeypatch.setenv("SECURE_FGL_SEED", text)
+        document = {"seed": "${SECURE_FGL_SEED}", "data": {"root": "/a/${SECURE_FGL_SEED}"}}
+        if seed is None:
+            with pytest.raises(UsageError) as refused:
+                Config.parse(document)
+            assert refused.value.why == "seed: must be a whole number"
+        else:
+            found = Config.parse(document)
+            assert (found.seed, found.data.root) == (seed, "/a/7")

@@ -206,7 +206,8 @@ def trial(
          "profile": "quick", "n_clients": 9, "n_pos": 1, "n_neg": 1, "seed": DIGEST,
          "metric": "AUC", "chance": "0.5", "prior": value(0.5), "raw": value(0.9),
          "null": value(0.5), "protected": value(0.5 + gap), "raw_gap": value(0.4),
-         "gap": value(gap), "margin": "0.05", "gate": "0.15", "verdict": verdict, "reason": "r",
+         "gap": value(gap), "excess": value(gap), "margin": "0.05", "gate": "0.15",
+         "verdict": verdict, "reason": "r",
              "detectable": "0.06" if verdict == "PASS" else ""}
     )  # fmt: skip
     return Trial(

@@ -167,3 +167,16 @@ def test_a_system_without_file_locks_is_named(monkeypatch: pytest.MonkeyPatch) -
     )
     with pytest.raises(UsageError, match="does not run on this system"):
         secure_fgl.__getattr__("Federation")
+
+
+def test_a_policy_between_organisations_keeps_cohorts_fixed_and_writes_every_setting_out() -> None:
+    """Four sites are as many as a total needs: a round in which one is away is lost anyway."""
+    invoke("init", "pilot", "--pilot")
+    policy = PrivacyPolicy.load("pilot/policy.yaml")
+    clients = Config.load("pilot/config.yaml").data.partition.called
+    assert (policy.cohort_changes, len(clients)) == ("fixed", policy.smallest_cohort)
+    text = Path("pilot/policy.yaml").read_text("utf-8")
+    written = yaml.safe_load(text)
+    assert written.keys() == PrivacyPolicy.model_fields.keys()
+    for word in ("killed", "lot", "clusters", "gcfl", "reads its update"):
+        assert word in text  # what each rule means is said where it is chosen

@@ -11,7 +11,10 @@ from jsonschema import Draft202012Validator
 
 from protocols.plan.plan import Plan
 from protocols.plan.steps import Way
+from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.catalogue import algorithm_names
+from secure_fgl.config import Config
+from secure_fgl.federation import Federation
 from tests.secure_fgl.cli_tools import config, invoke
 
 
@@ -103,7 +106,7 @@ def _cut(text: str) -> str:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (_another_type, "another type"),
+        (_another_type, "rounds: Input should be a valid integer"),
         (_another_key, "did you mean 'rounds'"),
         (_twice, "not JSON"),
         (_cut, "not JSON"),
@@ -179,3 +182,34 @@ def test_schemas_are_closed_json_schemas(subject: str) -> None:
     Draft202012Validator.check_schema(schema)
     assert schema["additionalProperties"] is False
     assert shown.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("policy", "clients", "algorithm", "rule"),
+    [
+        ("masks", 4, "fed_avg", "fixed"),
+        ("pilot", 4, "fed_pub", "fixed"),
+        ("strict", 4, "fed_avg", "fixed"),
+        ("masks", 5, "fed_avg", "any"),  # here a round goes on without one
+        ("unsafe_plaintext", 3, "fed_avg", "any"),  # clients are shown no list to refuse
+    ],
+)
+def test_a_preset_keeps_cohorts_fixed_where_that_costs_nothing(
+    policy: str, clients: int, algorithm: str, rule: str
+) -> None:
+    made = Federation(
+        "synthetic_banks", algorithm=algorithm, partition="louvain_balanced", clients=clients,
+        config=Config.parse({"policy": policy}),
+    )  # fmt: skip
+    preset = PrivacyPolicy.preset(policy)
+    assert made.policy == preset.model_copy(update={"cohort_changes": rule})
+    assert json.loads(made.plan().policy_fields["cohort_changes"]) == rule
+
+
+def test_an_algorithm_that_splits_clients_keeps_the_presets_rule() -> None:
+    document = {
+        "algorithm": {"name": "gcfl"},
+        "data": {"name": "synthetic_banks", "partition": {"name": "louvain", "clients": 4}},
+        "policy": "masks",
+    }
+    assert Federation.from_config(Config.parse(document)).policy.cohort_changes == "any"

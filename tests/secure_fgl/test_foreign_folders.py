@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import json
 import os
 import shutil
+import signal
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from protocols.errors import EvidenceError
+import secure_fgl
+from protocols.errors import EvidenceError, LedgerError
 from secure_fgl.errors import UsageError
+from secure_fgl.store import append_only
 from secure_fgl.store import run_folder as runs
+from secure_fgl.store.budgets import BudgetStore, _file_name
+from secure_fgl.store.bundles import load_key
 from secure_fgl.store.captures import Captures, sweep
 from secure_fgl.store.files import Folder, create, replace, run_name
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.run_folder import RunFolder
+from secure_fgl.store.sides import site_log
+from secure_fgl.store.sides.hand_overs import at_rest
 from secure_fgl.store.state_store import StateStores
 from tests.secure_fgl.cli_tools import config, invoke
 from tests.secure_fgl.test_audit_cli import waivers
@@ -381,3 +391,84 @@ def test_a_folder_of_huge_files_is_refused_before_memory_is_full(
             file.truncate(1 << 20)
     shown = invoke("audit", "verify", given)
     assert shown.exit_code == 2 and "too large" in shown.stderr, shown.stderr
+
+
+class Waited(BaseException):
+    """Something is still waited for; no OSError, which the code under test may take for one."""
+
+
+@contextlib.contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Raise Waited where something is still waited for after so long."""
+
+    def over(number: int, frame: Any) -> None:
+        raise Waited
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _waits_for_the_lock(folder: Path) -> None:
+    with at_rest(folder):
+        pass
+
+
+def _reserves(folder: Path) -> None:
+    store = BudgetStore(folder)
+    base = folder / _file_name("bank", "data")
+    (folder / "lock").rename(f"{base}.lock")
+    store.checkpoint("bank", "data")
+
+
+OPENERS: dict[str, Callable[[Path], object]] = {
+    "hand-over and forget": _waits_for_the_lock,
+    "a key": lambda folder: load_key(folder / "lock"),
+    "a budget's lock": _reserves,
+    "a budget": lambda folder: append_only.content(str(folder / "lock"), step="budget"),
+    "a budget, to append": lambda folder: append_only.append(str(folder / "lock"), b"x"),
+    "the log": lambda folder: site_log._append(folder / "lock", b"x"),
+}
+
+
+@pytest.mark.parametrize("name", OPENERS)
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_nothing_waits_for_a_pipe_in_a_file_s_place(name: str, kind: str, tmp_path: Path) -> None:
+    """Hand-over and forget hung on a pipe called ``lock``, and so did the store of budgets."""
+    place = tmp_path / "lock"
+    os.mkfifo(place) if kind == "pipe" else place.symlink_to("/dev/zero")
+    # Of a budget's folder also its log and floor could be pipes; they go through the same door.
+    with within(10), pytest.raises((UsageError, LedgerError, EvidenceError, OSError)):
+        OPENERS[name](tmp_path)
+
+
+def test_control_a_pipe_that_is_opened_as_a_file_is_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "lock")
+    with within(0.2), pytest.raises(Waited):
+        os.open(tmp_path / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+HARMLESS = ("O_PATH", "O_DIRECTORY", "os.devnull", "_DIRECTORY")
+ON_PURPOSE = {  # probes of what this process may open; none is in a folder of somebody else's
+    "isolation/kernel.py": 1,
+    "transports/nvflare/checks/isolation.py": 1,
+    "transports/nvflare/checks/users.py": 1,
+    "store/files.py": 1,  # the door
+}
+
+
+def test_files_are_opened_by_one_door() -> None:
+    """Whoever opens a file by `os.open` says that it is new, a folder, or why not `open_plain`."""
+    house, bare = Path(secure_fgl.__file__).parent, dict[str, int]()
+    for file in sorted(house.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "os.open":
+                text = ast.unparse(node)
+                if not any(word in text for word in HARMLESS):
+                    name = str(file.relative_to(house))
+                    bare[name] = bare.get(name, 0) + 1
+    assert bare == ON_PURPOSE

@@ -219,11 +219,11 @@ def test_a_plug_in_that_is_to_be_isolated_is_not_run_beside_keys_and_data(
 ) -> None:
     code = place / "theirs.py"
     code.write_text("THEIRS = 1\n")
-    isolated = Config.load(config, ["isolate=true"])
-    with pytest.raises(UsageError, match="does not isolate"):
-        rehearsing.rehearse(isolated, plugins=[code])
+    for setting in ([], ["isolate=true"]):
+        with pytest.raises(UsageError, match="does not isolate"):
+            rehearsing.rehearse(Config.load(config, setting), plugins=[code])
     with pytest.raises(UsageError, match="offers nothing"):  # the control: it is looked at
-        rehearsing.rehearse(Config.load(config), plugins=[code])
+        rehearsing.rehearse(Config.load(config, ["isolate=false"]), plugins=[code])
 
 
 def test_without_any_folder_of_a_site_it_says_what_is_missing(place: Path) -> None:

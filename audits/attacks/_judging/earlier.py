@@ -14,7 +14,7 @@ from audits.attacks._shared.models import AttackRow, Claim
 __all__ = ["carried", "claims_carried"]
 
 _STRENGTH = {"quick": 0, "default": 1}
-_STAYS = ("FAIL", "INCONCLUSIVE")
+_STAYS = ("FAIL", "ABOVE_PRIOR", "INCONCLUSIVE")
 _GOES = ("PASS", "INVALID")
 _SILENT = ("NOT_TESTED", "NOT_APPLICABLE", "ERROR")
 

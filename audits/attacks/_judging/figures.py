@@ -19,6 +19,7 @@ class Figures:
         chance: of a random guess.
         prior, raw, null, protected: of the attack, see `audits.attacks._shared.samples.Samples`.
         raw_gap, gap: raw and protected minus prior, client by client.
+        excess: protected minus null, likewise.
     """
 
     chance: float
@@ -28,6 +29,7 @@ class Figures:
     protected: Interval
     raw_gap: Interval
     gap: Interval
+    excess: Interval
 
     @classmethod
     def of(cls, chance: str, values: Mapping[str, Value]) -> Figures:
@@ -35,7 +37,7 @@ class Figures:
 
         Args:
             chance: decimal text.
-            values: all six, by name.
+            values: all of `FIGURES`, by name.
         """
         read = {
             name: Interval(float(v.value), float(v.low), float(v.high), v.n)
@@ -45,5 +47,5 @@ class Figures:
 
     @property
     def values(self) -> dict[str, Interval]:
-        """Return the six values by name."""
+        """Return the values by name."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "chance"}

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FAMILY", "LEVEL", "holm", "p_value", "trials"]
+__all__ = ["FAMILY", "LEVEL", "gain_p", "holm", "more_needed", "p_value", "trials"]
 
 FAMILY = 1e-4
 """Chance of at least one INVALID row in a report whose null controls are sound."""
@@ -81,6 +81,61 @@ def p_value(
     by_records = ndtr(-_ratio(away, np.sqrt(room / records)))
     larger = sides * np.maximum(by_clients, by_records)
     return np.asarray(np.minimum(larger, 1.0), dtype=np.float64)
+
+
+def gain_p(
+    gap: tuple[npt.ArrayLike, npt.ArrayLike],
+    excess: tuple[npt.ArrayLike, npt.ArrayLike],
+    scores: tuple[npt.ArrayLike, npt.ArrayLike],
+    clients: int,
+    records: float,
+) -> Array:
+    """Return the p-value of the claim that a protected message tells nothing.
+
+    The largest of three: Student's t of what clients' scores are above the null control's, and of
+    what they are above the prior, each client by client; and the normal approximation by records of
+    the first, as both scores are means over so many. A split that is no draw lifts null control and
+    score alike, so chance is not what they are held against.
+
+    All but `clients` and `records` may be arrays of one shape.
+
+    Args:
+        gap: protected minus prior, and the lower end of its 95 % interval.
+        excess: protected minus null, likewise.
+        scores: protected and null.
+        clients: behind them; at least 2.
+        records: from `trials`.
+    """
+    from scipy.special import ndtr, stdtr, stdtrit
+
+    wide = stdtrit(clients - 1, (1.0 + LEVEL) / 2)
+    by_clients = [
+        stdtr(clients - 1, -_ratio(np.asarray(value), (np.asarray(value) - low) / wide))
+        for value, low in (gap, excess)
+    ]
+    spread = np.sqrt(sum(map(_room, scores)) / records)
+    by_records = ndtr(-_ratio(np.asarray(excess[0]), spread))
+    return np.asarray(np.maximum.reduce([*by_clients, by_records]), dtype=np.float64)
+
+
+def more_needed(p: float, level: float, records: int) -> int:
+    """Return of how many records, or clients, a gain of that size would have this p-value.
+
+    Args:
+        p: that so many gave; below 1/2.
+        level: wanted.
+        records: behind `p`.
+    """
+    from scipy.special import ndtri
+
+    return int(np.ceil(records * max(float(ndtri(level) / ndtri(p)), 1.0) ** 2))
+
+
+def _room(score: npt.ArrayLike) -> Array:
+    """Return the largest variance of what a score is the mean of; of no share, that of a rank."""
+    share = np.asarray(score, dtype=np.float64)
+    inside = (share > 0.0) & (share < 1.0)
+    return np.where(inside, np.minimum(share * (1.0 - share), _RANK), _RANK)
 
 
 def _ratio(away: Array, error: Any) -> Array:

@@ -7,9 +7,10 @@ from typing import Literal
 
 from audits.attacks._judging.figures import Figures
 from audits.attacks._methods.statistics import Interval
+from audits.attacks._shared.models import Evidence
 from audits.attacks._shared.rules import NullSide
 
-__all__ = ["Cause", "limit_of", "needed_for", "reason_of", "span"]
+__all__ = ["Cause", "above_reason", "limit_of", "needed_for", "reason_of", "span"]
 
 Cause = Literal["alone", "biased", "weak", "leak", "within", "sample"]
 _SLACK = 1e-9  # above rounding, so that equal bounds are equal on every machine
@@ -44,10 +45,29 @@ def reason_of(cause: Cause, found: Figures, margin: float, gate: float, null_sid
     if cause == "leak":
         return f"{seen}; the margin is {margin:g}"
     if cause == "within":
+        if gap.low > 0 and gap.low != gap.high:
+            return f"{seen}, which is within the margin {margin:g}"
         return f"no evidence above an attacker without the message{_within(gap)}"
     needed = needed_for(gap, margin)
     more = f"about {needed} clients would be needed" if needed else "more clients would hardly help"
     return f"sample: {seen}, on both sides of the margin {margin:g}; {more}"
+
+
+def above_reason(found: Figures, level: Evidence, needed: int) -> str:
+    """Say in words that a message tells something, and how sure that is.
+
+    Args:
+        found: of the row.
+        level: how sure.
+        needed: records, or clients, with which the same gain would be beyond doubt.
+    """
+    about = _beside(found.gap)
+    if level == "there":
+        return f"leakage is there, about this much: {about}; luck does this in 1 report of 1,000"
+    return (
+        f"signs of leakage: {about}; luck does this in 1 report of 20, so test with more records "
+        f"(n = {needed:,})"
+    )
 
 
 def needed_for(gap: Interval, limit: float) -> int | None:

@@ -1,4 +1,7 @@
-"""What the aggregator learnt of a run: sums that were opened, who is in them, sizes of messages."""
+"""What the aggregator may have learnt of a run: sums, who is in them, sizes of messages.
+
+It is the attacker, so nothing here rests on what its own ledger leaves out.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,20 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from audits.attacks._shared.payloads import payload_of
+from audits.attacks._shared.payloads import payload_of, payloads_of
 from audits.evidence.asked import Asked
+from audits.evidence.ledger_index import Sent
+from audits.evidence.openable import may_be_opened
 from audits.evidence.run_files import fail
 from audits.evidence.steps import Case
 from audits.report.words import in_clear
 from protocols.disclosures.names import Disclosure
+from protocols.evidence.capture import captured_rounds
 from protocols.plan.plan import Item, MessagePlan
 from protocols.plan.steps import Service, Step
 from protocols.wire.roles import Role
 
-__all__ = ["Opened", "Sizes", "opened_sums", "rare_sizes", "sent_sizes"]
+__all__ = ["Opened", "Sizes", "opened_sums", "rare_sizes", "sent_sizes", "unrecorded"]
 
 K = TypeVar("K", bound=Hashable)
 
@@ -27,7 +33,7 @@ Sizes = dict[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Opened:
-    """One sum that the aggregator learnt.
+    """One sum that the aggregator may have learnt.
 
     Attributes:
         payload: ``P01`` to ``P21``.
@@ -43,30 +49,63 @@ class Opened:
 
 
 def opened_sums(case: Case) -> list[Opened]:
-    """Return every sum that the aggregator learnt, as the ledgers tell it.
+    """Return every sum that the aggregator may have learnt, as the ledgers of others tell it.
 
-    A sum over the survivors of an Ask for each opening, and for uploads that left in clear one of
-    each client.
+    Its own ledger can add sums and take none away. A sum over the survivors of an Ask for each list
+    that may have been opened, and for uploads that left in clear one of each client.
 
     Raises:
-        EvidenceError: a client's ledger is missing or broken, or an opening is of a cohort that its
-            members do not sign for: who is in the sums is then not known.
+        EvidenceError: a ledger is missing or broken that shows what was opened, or an opening is of
+            a cohort that its members do not sign for: who is in the sums is then not known.
     """
-    if missing := [name for name in case.roster.clients if name not in case.ledger_index.entries]:
-        fail("chain", f"the ledger of {missing[0]} cannot be read, so cohorts are not known")
+    for name in (*case.roster.clients, *case.roster.names(Role.KEY_AUTHORITY)):
+        if name not in case.ledger_index.entries:
+            fail("chain", f"the ledger of {name} cannot be read, so cohorts are not known")
     exchanges, found = case.exchanges.all, list[Opened]()
     for _, entry in case.ledger_index.totals():
         if entry["exchange"] not in exchanges:
             fail("opened", f"exchange {entry['exchange']} was opened and nothing was sent in it")
     for ask in exchanges.values():
         found += _in_clear(case, ask)
-        for _, entry in ask.opens:
-            counted = (entry["members"], entry["survivors"])
-            if counted != (len(ask.members), len(ask.arrived)) or not ask.arrived:
-                fail("opened", f"exchange {ask.number}: not the cohort its members sign")
-            item = case.plan.find(ask.name, Disclosure.SUM, Step.UP)
-            found += _sums(case, item, ask.round, ask.arrived)
+        for clients in may_be_opened(case, ask):
+            name = next(s.ask for s in ask.sents if s.part is Disclosure.SUM)
+            item = case.plan.find(name, Disclosure.SUM, Step.UP)
+            found += _sums(case, item, ask.round, clients)
     return found
+
+
+def unrecorded(case: Case) -> dict[str, int]:
+    """Return payload -> a captured Ask of which others' ledgers show more than the reader's own.
+
+    What an attack reads of captures is what the aggregator, or the matcher, kept. Where somebody
+    else recorded that more went to it than it owns to, an attack that finds nothing proves nothing:
+    a total that may have been opened and has no opening, a result, mixture or comparison without
+    its receipt. Messages that were truly lost look the same.
+
+    Raises:
+        EvidenceError: see :func:`may_be_opened`.
+    """
+    rounds = captured_rounds(case.policy.capture, case.plan.rounds) if case.policy.capture else ()
+    found = dict[str, int]()
+    for ask in case.exchanges.all.values():
+        if ask.round in rounds:
+            hidden = [s.planned for s in ask.sents if _read(s) and not _received(case, s)]
+            if not ask.opens and may_be_opened(case, ask):
+                hidden += [s.planned for s in ask.of(Disclosure.SUM, Step.UP)]
+            for item in hidden:
+                if item is not None:
+                    found |= dict.fromkeys(payloads_of(item, case.policy), ask.number)
+    return found
+
+
+def _read(sent: Sent) -> bool:
+    """Tell whether its receiver reads what is in it, without anybody else."""
+    mixed = sent.part is Disclosure.MIXED and sent.step is Step.UP
+    return mixed or sent.step in (Step.OPENED, Step.RELAYED, Step.COMPARE)
+
+
+def _received(case: Case, sent: Sent) -> bool:
+    return case.ledger_index.receipt(sent, sent.recipient) is not None
 
 
 def _in_clear(case: Case, ask: Asked) -> Iterator[Opened]:

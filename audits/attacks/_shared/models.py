@@ -21,9 +21,11 @@ from protocols.versions import ATTACKS
 __all__ = [
     "ATTACKS_LIMIT",
     "ATTACKS_VERSION",
+    "FIGURES",
     "AttackReport",
     "AttackRow",
     "Claim",
+    "Evidence",
     "NotTested",
     "Profile",
     "Value",
@@ -31,11 +33,22 @@ __all__ = [
     "bucket",
 ]
 
-ATTACKS_VERSION: Literal[3] = 3
+ATTACKS_VERSION: Literal[4] = 4
 ATTACKS_LIMIT = 4 << 20  # bytes; a row takes about 1 kB
 Verdict = Literal[
-    "PASS", "FAIL", "INCONCLUSIVE", "INVALID", "NOT_APPLICABLE", "NOT_TESTED", "ERROR"
+    "PASS",
+    "FAIL",
+    "ABOVE_PRIOR",
+    "INCONCLUSIVE",
+    "INVALID",
+    "NOT_APPLICABLE",
+    "NOT_TESTED",
+    "ERROR",
 ]
+Evidence = Literal["", "signs", "there"]
+"""How sure a row that decides nothing is of a gain; see `audits.attacks._judging.family`."""
+FIGURES = ("prior", "raw", "null", "protected", "raw_gap", "gap", "excess")
+"""The names of the values that a verdict rests on."""
 Profile = Literal["quick", "default"]
 _DECIMAL = r"^-?\d{1,12}(\.\d{1,12})?$"
 _PAYLOAD = r"^(P(0[1-9]|1\d|2[01]))?$"
@@ -81,6 +94,9 @@ class AttackRow(Strict):
         prior, raw, null, protected: the four reference points of AUDITS.md A.2.
         raw_gap, gap: raw and protected minus prior, client by client; what `gate` and `margin`
             are held against.
+        excess: protected minus null, client by client.
+        evidence: beside ABOVE_PRIOR, and nowhere else: ``there`` where one sound report in a
+            thousand would show as much, ``signs`` where one in twenty would.
         margin, gate, null_side, exact: of the rule that the attack declares for this score; see
             :class:`audits.attacks._shared.rules.Rule`.
         reason: why this verdict, in words.
@@ -116,11 +132,16 @@ class AttackRow(Strict):
     protected: Value | None = None
     raw_gap: Value | None = None
     gap: Value | None = None
+    excess: Value | None = None
     margin: str = Setting(pattern=_DECIMAL)
     gate: str = Setting(pattern=_DECIMAL)
     null_side: NullSide = "both"
     exact: bool = False
-    verdict: Verdict = Setting(description="PASS: not above the margin; FAIL: above it")
+    verdict: Verdict = Setting(
+        description="PASS: not above the margin; FAIL: above it; ABOVE_PRIOR: above what is "
+        "public, and on which side of the margin is not known"
+    )
+    evidence: Evidence = ""
     reason: str = Setting(min_length=1, max_length=600)
     needed_n: int | None = Setting(default=None, ge=1)
     detectable: str = Setting(default="", pattern=rf"{_DECIMAL}|^$")
@@ -134,12 +155,14 @@ class AttackRow(Strict):
 
     @model_validator(mode="after")
     def _measured(self) -> AttackRow:
-        values = (self.prior, self.raw, self.null, self.protected, self.raw_gap, self.gap)
-        measured = self.verdict in ("PASS", "FAIL", "INVALID")
+        values = tuple(getattr(self, name) for name in FIGURES)
+        measured = self.verdict in ("PASS", "FAIL", "ABOVE_PRIOR", "INVALID")
         if measured and (None in values or not self.chance or not self.payload):
             raise ValueError("a verdict that rests on figures needs all of them")
         if (self.verdict == "PASS") != bool(self.detectable):
             raise ValueError("a PASS, and nothing else, stands beside what it could have missed")
+        if (self.verdict == "ABOVE_PRIOR") != bool(self.evidence):
+            raise ValueError("ABOVE_PRIOR, and nothing else, stands beside how sure it is")
         return self
 
 
@@ -192,7 +215,7 @@ class AttackReport(Strict):
         not_tested: what no attack looked at.
     """
 
-    schema_version: Literal[3] = ATTACKS_VERSION
+    schema_version: Literal[4] = ATTACKS_VERSION
     run: str = Setting(max_length=64)
     plan_digest: str = Setting(pattern=_DIGEST)
     heads_digest: str = Setting(pattern=_DIGEST)

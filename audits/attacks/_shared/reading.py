@@ -14,23 +14,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from audits.attacks._exposed.redrawn import FEW, REPLICAS
-from audits.attacks._judging.family import biased
+from audits.attacks._judging.family import biased, evidence
 from audits.attacks._methods.lower_bound import CONFIDENCE
-from audits.attacks._shared.models import AttackReport, AttackRow, Claim, Value
+from audits.attacks._shared.models import FIGURES, AttackReport, AttackRow, Claim, Evidence, Value
 from audits.attacks._shared.rules import Rule
 from audits.attacks._shared.samples import Attack
 from audits.attacks._shared.verdicts import Figures, decimal, misplaced, power_of, verdict_of
 
 __all__ = ["claim_doubt", "report_doubt", "row_doubt"]
 
-_NAMES = ("prior", "raw", "null", "protected", "raw_gap", "gap")
 _SILENT = ("NOT_APPLICABLE", "NOT_TESTED", "ERROR")  # verdicts beside which no figure stands
 _ROUNDED = 3e-4  # between a difference of means and the mean difference, of four places each
 _SHOWN = 1e-3  # a bound this much above its claim is above it as the claim writes both down
 _MACHINES = 2e-4  # between powers that two machines compute and round up
 _FEWEST = 4  # trials of a bound, see `audits.attacks._methods.lower_bound`
 
-_FIGURES = "a verdict in it is not what its figures give"
+_UNGIVEN = "a verdict in it is not what its figures give"
 _POWER = "the power beside a PASS in it is not what its figures give"
 _KEPT = "figures stand in it beside a verdict that rests on none, or are missing beside another"
 _RULE = "it holds a row by a rule (metric, margin, gate, controls) that its attack does not have"
@@ -49,10 +48,11 @@ def report_doubt(
         seed_of: attack id -> the seed that the ledgers' heads give.
     """
     attacks = {one.id: one for one in known}
-    for row, wrong in zip(found.rows, biased(found.rows), strict=True):
+    facts = zip(found.rows, biased(found.rows), evidence(found.rows), strict=True)
+    for row, wrong, level in facts:
         if row.id not in attacks:
             return "it holds an attack that this program does not have"
-        if doubt := row_doubt(row, attacks[row.id], seed_of(row.id), biased=wrong):
+        if doubt := row_doubt(row, attacks[row.id], seed_of(row.id), biased=wrong, level=level):
             return doubt
     if doubt := next(filter(None, map(claim_doubt, found.claims)), ""):
         return doubt
@@ -62,7 +62,9 @@ def report_doubt(
     return ""
 
 
-def row_doubt(row: AttackRow, one: Attack, seed: str, *, biased: bool = False) -> str:
+def row_doubt(
+    row: AttackRow, one: Attack, seed: str, *, biased: bool = False, level: Evidence = ""
+) -> str:
     """Say why a row cannot be its attack's; empty if nothing speaks against it.
 
     Args:
@@ -71,15 +73,16 @@ def row_doubt(row: AttackRow, one: Attack, seed: str, *, biased: bool = False) -
         seed: of that attack in this run.
         biased: whether its null control is, beside the other rows of its report; of facts the row
             itself says it.
+        level: how sure it is of a gain, beside these.
     """
     if (row.name, row.question) != (one.name, one.question):
         return "it holds a row that asks something else than the attack of its name"
     if row.seed != seed:
         return "a seed in it is not what the heads of the ledgers give"
-    figures = {name: found for name in _NAMES if (found := getattr(row, name)) is not None}
+    figures = {name: found for name in FIGURES if (found := getattr(row, name)) is not None}
     if not figures:
         return _without(row, one)
-    if len(figures) < len(_NAMES) or not row.chance or row.verdict in _SILENT:
+    if len(figures) < len(FIGURES) or not row.chance or row.verdict in _SILENT:
         return _KEPT
     drawn = row.profile == "default" and row.replicas == REPLICAS and 2 <= row.n_clients <= FEW
     if row.replicas and (row.exact or not drawn):
@@ -87,7 +90,7 @@ def row_doubt(row: AttackRow, one: Attack, seed: str, *, biased: bool = False) -
     rule = _rule(row, one)
     if rule is None:
         return _RULE
-    return _differences(row, figures) or _verdict(row, figures, biased=biased)
+    return _differences(row, figures) or _verdict(row, figures, biased=biased, level=level)
 
 
 def _without(row: AttackRow, one: Attack) -> str:
@@ -95,7 +98,7 @@ def _without(row: AttackRow, one: Attack) -> str:
     numbers = (
         row.n_clients or row.replicas or row.n_pos or row.n_neg or row.needed_n or row.detectable
     )
-    if row.verdict in ("PASS", "FAIL", "INVALID") or row.chance or numbers:
+    if row.verdict in ("PASS", "FAIL", "ABOVE_PRIOR", "INVALID") or row.chance or numbers:
         return _KEPT
     return "" if _same(row, one.rules[0]) else _RULE
 
@@ -123,19 +126,25 @@ def _differences(row: AttackRow, figures: Mapping[str, Value]) -> str:
     if any(found.n != n for found in figures.values()):
         return "a row in it is over more clients in one place than in another"
     middle = {name: float(found.value) for name, found in figures.items()}
-    for name, of in (("raw_gap", "raw"), ("gap", "protected")):
-        if abs(middle[name] - (middle[of] - middle["prior"])) > _ROUNDED:
+    pairs = (("raw_gap", "raw", "prior"), ("gap", "protected", "prior"))
+    for name, one, other in (*pairs, ("excess", "protected", "null")):
+        # Of facts the worst unit of each stands there, and their worst difference.
+        if abs(middle[name] - (middle[one] - middle[other])) > _ROUNDED and (
+            name != "excess" or not row.exact
+        ):
             return "a row in it holds a gain that is not what its figures differ by"
     return ""
 
 
-def _verdict(row: AttackRow, figures: Mapping[str, Value], *, biased: bool) -> str:
+def _verdict(row: AttackRow, figures: Mapping[str, Value], *, biased: bool, level: Evidence) -> str:
     found, margin = Figures.of(row.chance, figures), float(row.margin)
     wrong = misplaced(found, row.null_side) if row.exact else biased
     n = figures["gap"].n
     given = verdict_of(found, margin, float(row.gate), row.exact, n, biased=wrong)
-    if given != row.verdict:
-        return _FIGURES
+    if given == "INCONCLUSIVE" and level:
+        given = "ABOVE_PRIOR"
+    if given != row.verdict or row.evidence != (level if given == "ABOVE_PRIOR" else ""):
+        return _UNGIVEN
     power = power_of(found, margin, exact=row.exact) if given == "PASS" else ""
     near = bool(power and row.detectable) and (
         abs(float(power) - float(row.detectable)) <= _MACHINES * max(1.0, float(power))

@@ -1,4 +1,4 @@
-"""From measured values to one of six verdicts, in the order of AUDITS.md A.2.
+"""From measured values to a verdict, in the order of AUDITS.md A.2.
 
 1. INVALID: the null control does not sit at chance, so the attack or the data split is biased. Of
    estimates this is told over all rows of a report together (`audits.attacks._judging.family`).
@@ -8,6 +8,10 @@
 4. PASS: it does not, and the interval shows it. This is a test of equivalence; that a leak was not
    significant would not be enough.
 5. INCONCLUSIVE (sample): too few clients to tell.
+
+Of rows that are INCONCLUSIVE by 2 or 5, over two clients or more, those become ABOVE_PRIOR in which
+the protected message tells more than chance allows, over all rows of a report together
+(`audits.attacks._judging.family`).
 
 The prior is estimated too, from the same clients. So rules 2, 3 and 4 look at the differences to
 it, client by client, and at the interval of their mean: what clients have in common (one is easy to
@@ -67,8 +71,7 @@ class Judgement:
     """A verdict, why, and the figures that it rests on.
 
     Attributes:
-        saved: ``prior``, ``raw``, ``null``, ``protected``; ``raw_gap`` and ``gap``: raw and
-            protected minus prior, client by client; as they are written down.
+        saved: by the names of `audits.attacks._shared.models.FIGURES`, as they are written down.
         values: the same as numbers.
         chance: decimal text.
         needed: about how many clients would decide it; None if that is no help or not needed.
@@ -116,6 +119,8 @@ def judge(
     reason = reason_of(cause, found, margin, gate, side)
     if odd and cause not in ("alone", "biased"):
         reason += f"; the null control reads {span(found.null)}, as one row in twenty does by luck"
+    if cause in ("weak", "sample") and found.gap.low > 0:
+        reason += f"; what was received lies {span(found.gap)} above it, as by luck one row in 40"
     needed = needed_for(found.gap, margin) if cause == "sample" else None
     power = power_of(found, margin, exact=samples.exact) if cause == "within" else ""
     return Judgement(_VERDICTS[cause], reason, saved, found.values, chance, needed, power)
@@ -193,6 +198,7 @@ def _estimates(samples: Samples, draws: Bootstrap) -> dict[str, Value]:
     wide = (low - high, high - low)
     found["raw_gap"] = draws.interval(samples.raw - samples.prior, wide)
     found["gap"] = draws.interval(samples.protected - samples.prior, wide)
+    found["excess"] = draws.interval(samples.protected - samples.null, wide)
     return {name: value(interval) for name, interval in found.items()}
 
 
@@ -213,6 +219,7 @@ def _facts(samples: Samples) -> dict[str, Value]:
         "protected": most(samples.protected),
         "raw_gap": least(samples.raw - samples.prior),
         "gap": most(samples.protected - samples.prior),
+        "excess": most(samples.protected - samples.null),
     }
 
 

@@ -49,9 +49,21 @@ def vote_text_of(
         survivors: sorted.
         pairs: digest of what the masks rest on.
     """
-    place = [context.run, context.plan_digest, where.round, where.exchange, where.attempt]
-    cohort = [context.cohort(where), where.given, where.slot, name, pairs]
-    return canonical([*place, *cohort, context.roster.mask(survivors).hex()])
+    facts = [context.run, context.plan_digest, context.cohort(where), name, pairs]
+    return vote_text(facts, where, context.roster.mask(survivors))
+
+
+def vote_text(facts: Sequence[str], where: Where, survivors: bytes) -> bytes:
+    """Return what a vote signs, for who has documents and no session.
+
+    Args:
+        facts: run, digests of its plan and of the cohort, name of the exchange, and `pairs`.
+        where: as of a session; its members are in the cohort's digest.
+        survivors: as bits of the roster.
+    """
+    run, plan, cohort, name, pairs = facts
+    place = [run, plan, where.round, where.exchange, where.attempt]
+    return canonical([*place, cohort, where.given, where.slot, name, pairs, survivors.hex()])
 
 
 def check_evidence(

@@ -11,6 +11,7 @@ from protocols.disclosures.sum.guards import encryption
 from protocols.plan.plan import Item
 from protocols.plan.steps import Service, Step
 from protocols.policy.guard import find
+from protocols.policy.policy import FEWEST_OTHERS
 
 ACTIVE_AGGREGATOR = "an active aggregator can have a single upload opened"
 KEY_THEFT = (
@@ -25,6 +26,10 @@ HELD = (
     "one client name its items (O12)"
 )
 CHANGES = {
+    "any": "totals of one run may differ by one client (cohort_changes: any): an aggregator that "
+    "leaves a client out of a round, or says that it vanished, and hands out nearly the same model "
+    "again reads that client's own update from the difference, exactly; cohort_changes: fixed "
+    "refuses such rounds",
     "floor": "no two totals of one run differ by fewer than {} clients, and no more of them that "
     "one client, or a key authority, is shown can be combined into one of fewer (cohort_changes: "
     "floor); a round from which fewer vanish is lost, and so are those in which they are away",
@@ -32,7 +37,18 @@ CHANGES = {
     "have none in common, as every client and a key authority see to (cohort_changes: fixed); each "
     "round in which a client is away is lost",
 }
-"""What a plan says of a policy's `cohort_changes`; of `any` the report's limits do."""
+"""What a plan says of a policy's `cohort_changes`."""
+WHOLE = (
+    "no two totals of one run differ by a few clients: as many take part as the smallest cohort "
+    "holds, so each total is of all of them, and each round in which a client is away is lost"
+)
+"""The same where nobody can be left out, whatever `cohort_changes` is."""
+POOLED = (
+    "a total may be of three clients beside the assumed colluders, and a weighed row too "
+    "(minimum_cohort: 2): less one's own part it is of two others, and any two clients that pool "
+    "what they have read the third one's update from it in every round, {}"
+)
+"""What a policy costs that asks for two others."""
 SINGLE = (
     "an item's row with a single contributor is that user's own: in matrix factorisation it gives "
     "the user's vector and the ratings of such items, and the vector tells which rows of several "
@@ -68,7 +84,7 @@ def handed_to_one(clients: Sequence[str]) -> dict[str, str]:
 class SumWords(Words):
     """Only the cohort's total is opened."""
 
-    limits = ("no two totals of one run",)
+    limits = ("no two totals of one run", "totals of one run may", "a total may be of three")
 
     def learns(self, chain: Chain, network: str) -> dict[str, str]:
         """Return, per role, what one client's summand tells it."""
@@ -88,9 +104,7 @@ class SumWords(Words):
         """Warn of encryption without masks, and of entries with a single contributor (O12)."""
         opened = any((i.part, i.step) == (Disclosure.SUM, Step.OPEN) for i in plan.items)
         found = [ACTIVE_AGGREGATOR, KEY_THEFT] if opened and not masked(plan.items) else []
-        rule = CHANGES.get(plan.policy.cohort_changes)
-        if rule and any((i.part, i.step) == (Disclosure.SUM, Step.UP) for i in plan.items):
-            found.append(rule.format(plan.apart or plan.policy.smallest_cohort))
+        found += _told_apart(plan)
         rows = plan.rows or {}
         found += [ONE_READER] if any(item.reader for item in plan.items) else []
         for item in filter(_vector_sum, plan.items):
@@ -105,6 +119,20 @@ class SumWords(Words):
                 f"({'; '.join(told)}); the plan cannot exclude it (O12)"
             )
         return found
+
+
+def _told_apart(plan: Planned) -> list[str]:
+    """Say what totals tell of one client: once they are subtracted, and where they are of three."""
+    sums = [i for i in plan.items if (i.part, i.step) == (Disclosure.SUM, Step.UP)]
+    hidden, found = [item for item in sums if not item.unsafe], list[str]()
+    bare = any(item.noise is None for item in hidden)
+    if plan.policy.minimum_cohort == FEWEST_OTHERS and hidden:
+        found.append(POOLED.format("exactly" if bare else "under the noise of the total"))
+    rule = plan.policy.cohort_changes
+    if rule == "any":
+        return [*found, WHOLE if plan.fewest else CHANGES[rule]] if bare else found
+    text = CHANGES[rule].format(plan.apart or plan.policy.smallest_cohort)
+    return [*found, text] if sums else found
 
 
 def masked(items: Sequence[Item]) -> bool:

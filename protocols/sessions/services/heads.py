@@ -86,7 +86,10 @@ class Heads(SessionPart):
         Only what is authentic is recorded; a refusal and an acknowledgement end alike.
         """
         with contextlib.suppress(RemoteProtocolError):
-            self.hear(self._engine.open(data, exchange=self._exchanges.number))
+            incoming = self._engine.open(data, exchange=self._exchanges.number)
+            self.hear(incoming)
+            if incoming.item.part is Service.BUDGET:
+                self._engine.handler(incoming)(incoming)
 
     def _take_receipt(self, incoming: Incoming) -> None:
         """Refuse a receipt of the heads before they were given; later `take_leave` takes it."""

@@ -9,6 +9,7 @@ from protocols.evidence.heads import Spoken, check_place, client_items
 from protocols.messages import Message
 from protocols.plan.steps import Service, Step
 from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
+from protocols.sessions.services.budget_heads import ClientBudgets
 from protocols.sessions.services.progress import Progress
 from protocols.sessions.table import Event
 from protocols.wire.control import Acknowledgement, Call, Farewell, Place
@@ -24,11 +25,12 @@ class Receipts(SessionPart):
     Args:
         engine: the session.
         progress: how far this client is.
+        budgets: sends the heads of this client's budgets with its leave.
     """
 
-    def __init__(self, engine: Engine, progress: Progress) -> None:
+    def __init__(self, engine: Engine, progress: Progress, budgets: ClientBudgets) -> None:
         super().__init__(engine)
-        self._progress = progress
+        self._progress, self._budgets = progress, budgets
         self._spoken = Spoken(client_items(engine.context.plan.items))
 
     def sent(self, envelope: Envelope) -> None:
@@ -51,7 +53,8 @@ class Receipts(SessionPart):
         where = Where(header.round, header.exchange, (), header.given)
         self.check(farewell, place, where)
         item = self._context.find("", Service.HEADS, Step.ACK)
-        return [self._engine.send(item, [Acknowledgement()], header.sender, where)]
+        taken = self._engine.send(item, [Acknowledgement()], header.sender, where)
+        return [taken, *self._budgets.heads(header.sender, where)]
 
     def check(self, shared: Message, place: Message, where: Where) -> None:
         """Check the receipt of what this client said last; write down the root it stands under."""

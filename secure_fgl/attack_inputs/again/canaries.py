@@ -12,6 +12,7 @@ from algorithms.tasks.client_model import ClientModel, predictions
 from algorithms.tasks.site import Site
 from audits.attacks import Canaries, Candidates
 from audits.checks.parties.canaries import secrets_of
+from audits.evidence.openable import may_be_opened
 from audits.evidence.steps import Case
 from protocols.evidence.canaries import coins, content_key
 from protocols.plan.steps import Step
@@ -144,7 +145,9 @@ def _arrived(case: Case, asked: Collection[str]) -> frozenset[str]:
         return frozenset({side} & members)  # a lot may never have fallen on it
     asks = [ask for ask in case.exchanges.all.values() if ask.name in asked]
     smallest = case.plan.smallest_cohort
-    counted = (ask.arrived - {ask.reader} for ask in asks if not ask.lost(smallest))
+    counted = [ask.arrived - {ask.reader} for ask in asks if not ask.lost(smallest)]
+    # The aggregator alone says that a round was lost: what it may have opened counts all the same.
+    counted += [one - {ask.reader} for ask in asks for one in may_be_opened(case, ask)]
     return frozenset[str]().union(*counted)
 
 

@@ -104,6 +104,14 @@ def parties(charter: Charter) -> list[dict[str, Any]]:
     return found
 
 
+def helpers(charter: Charter) -> list[str]:
+    """Return the clients of the aggregator's or a witness's organisation, as colluders count."""
+    from secure_fgl.transports.nvflare.rules.apart import insiders
+
+    roles = {name: charter.roster.party(name).role for name in charter.sites}
+    return insiders(charter.organisations, roles) if charter.organisations else []
+
+
 def models_of(charter: Charter) -> dict[str, str]:
     """Return who has which model after the run, by role, and what holds it back."""
     from protocols.wire.roles import Role

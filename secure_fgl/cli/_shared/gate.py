@@ -20,7 +20,7 @@ MEANS = {
 }
 """Exit codes in the order in which they are returned if several apply, with their meanings."""
 
-_UNDECIDED = ("INCONCLUSIVE", "INVALID", "ERROR", "NOT_TESTED")
+_UNDECIDED = ("ABOVE_PRIOR", "INCONCLUSIVE", "INVALID", "ERROR", "NOT_TESTED")
 
 
 class FailOn(StrEnum):

@@ -31,6 +31,7 @@ WORDS = {
     "PASS": "green",
     "FAIL": "bold red",
     "NOT CHECKED": "yellow",
+    "ABOVE_PRIOR": "yellow",
     "INCONCLUSIVE": "yellow",
     "NOT_TESTED": "yellow",
     "INVALID": "yellow",

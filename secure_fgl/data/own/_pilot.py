@@ -52,6 +52,7 @@ def pilot_files(folder: PurePath, task: Kind, *, organisations: bool = False) ->
         "policy": json.dumps(str(folder / "policy.yaml")),
         "model": _MODELS[task],
         "layout": _LAYOUT[task],
+        "changes": "fixed" if organisations else "any",  # four sites are all that a total needs
         "partition": _NAMED if organisations else _COUNTED,
         "consortium": str(folder / "consortium.yaml"),
     }

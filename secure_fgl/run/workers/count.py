@@ -56,7 +56,7 @@ def how_many(config: Config, clients: int, connect: Any = None) -> int:
 
 def _hindrance(config: Config, connect: Any) -> str:
     """Say what stands against several processes; empty if nothing does."""
-    if config.isolate:
+    if config.isolated:
         return "answers are isolated, and one process computes them all"
     if connect is not None:
         return "a transport was handed over, which calls the sessions in this process"

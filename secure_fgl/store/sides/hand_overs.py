@@ -14,7 +14,7 @@ from audits.evidence.steps import Verification
 from audits.evidence.verify import verify
 from secure_fgl.errors import UsageError
 from secure_fgl.scanning import at_hand, refuse_found
-from secure_fgl.store.files import Folder, content, create
+from secure_fgl.store.files import Folder, content, create, held, open_plain
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.run_folder import RunFolder
 from secure_fgl.store.sides.places import party_of, place_of
@@ -114,26 +114,36 @@ def _write(path: Path, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def at_rest(place: Path) -> Iterator[None]:
-    """Keep processes of a party away from a run; raises UsageError if one is at work on it.
+def at_rest(
+    place: Path,
+    why: str = "its ledger still grows",
+    fix: str = "try again when the run is over at this party, or after its process was ended",
+) -> Iterator[None]:
+    """Keep processes of a party away from a run.
 
     Args:
         place: the folder of the run at the party.
+        why: none may be at work, as the error says.
+        fix: what to do then.
+
+    Raises:
+        UsageError: one is at work on it, or nobody can tell.
     """
     try:
-        file = os.open(place / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:  # no session was ever opened here, or the file is another's affair
+        file = open_plain(place / "lock", os.O_RDONLY)
+    except FileNotFoundError:  # no session was ever opened here
         yield
         return
+    except OSError as error:
+        raise UsageError(
+            f"Nobody can tell whether a process is at work on {place} ({error.strerror}).",
+            why=why,
+            fix=f"see why {place / 'lock'} is no file of ours",
+        ) from error
     try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(
-                f"A process of this party is at work on the run {place.name}.",
-                why="its ledger still grows",
-                fix="try again when the run is over at this party, or after its process was ended",
-            ) from None
+        if not held(file, fcntl.LOCK_SH):
+            what = f"A process of this party is at work on the run {place.name}."
+            raise UsageError(what, why=why, fix=fix)
         yield
     finally:
         os.close(file)

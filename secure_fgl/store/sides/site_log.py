@@ -14,6 +14,7 @@ from pathlib import Path
 
 from secure_fgl.reasons import explain
 from secure_fgl.run.clock import clock
+from secure_fgl.store.files import open_plain
 
 __all__ = ["NAME", "note"]
 
@@ -49,8 +50,7 @@ def _append(path: Path, data: bytes) -> None:
     with contextlib.suppress(FileNotFoundError):
         if path.stat().st_size > _MOST:
             path.replace(path.with_name(f"{NAME}.1"))
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    file = os.open(path, flags, 0o600)
+    file = open_plain(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.fchmod(file, 0o600)
         os.write(file, data)

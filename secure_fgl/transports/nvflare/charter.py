@@ -22,9 +22,11 @@ from crypto.errors import CryptoError
 from crypto.samplers import entropy
 from crypto.signing.canonical import canonical, parse
 from crypto.signing.signatures import SigningKey
+from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, EvidenceError, OtherVersion, SecureFglError
 from protocols.plan.parties import roles_of
 from protocols.plan.plan import Plan
+from protocols.plan.steps import Step
 from protocols.policy.policy import PrivacyPolicy
 from protocols.strict import read_yaml
 from protocols.wire.roster import AGGREGATOR_NAME, Party, Roster, run_id
@@ -212,7 +214,9 @@ class Charter:
         yield from wrong
         if not wrong:
             roles = {name: self.roster.party(name).role for name in names}
-            yield from crowded(self.organisations, roles, self.policy)
+            opened = {item.part for item in self.plan.all_of(step=Step.OPEN)}
+            evaluated = [d for d in Disclosure if d in opened and d is not Disclosure.SUM]
+            yield from crowded(self.organisations, roles, self.policy, evaluated)
 
     def document(self) -> dict[str, Any]:
         """Return the charter as plain data."""

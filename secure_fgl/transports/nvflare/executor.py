@@ -25,7 +25,6 @@ from secure_fgl.transports.nvflare.pushed.turns import Turns, Work
 from secure_fgl.transports.nvflare.site import channel
 from secure_fgl.transports.nvflare.site.codes import Code, Heard
 from secure_fgl.transports.nvflare.wire import (
-    BUDGET,
     END,
     TASK,
     Word,
@@ -67,7 +66,7 @@ class Seat(Executor):  # type: ignore[misc] # nvflare is untyped
     ) -> Shareable:
         """Hand the envelopes of one request over, once; return the answers, a code, or a word."""
         try:
-            if task_name not in (TASK, BUDGET, END):
+            if task_name not in (TASK, END):
                 raise BadEnvelope("A task came that no party knows.")
             name, asks = turn(shareable)
             work = None if asks else self._work(task_name, shareable, abort_signal)

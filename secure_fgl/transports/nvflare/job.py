@@ -10,9 +10,10 @@ from typing import Any, Protocol
 
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.errors import UsageError
+from secure_fgl.store.files import content
 from secure_fgl.transports.nvflare.charter import Charter
 from secure_fgl.transports.nvflare.kits import CLASSES
-from secure_fgl.transports.nvflare.site.codes import BUDGET, END, TASK
+from secure_fgl.transports.nvflare.site.codes import END, TASK
 
 POLL_SECONDS = 10.0
 """How often a site asks for its next task. There is none, since exchanges are pushed: the answer
@@ -61,7 +62,7 @@ def write_job(
     }
     client: dict[str, Any] = {
         "format_version": 2,
-        "executors": [{"tasks": [TASK, BUDGET, END], "executor": {"path": seat, "args": run}}],
+        "executors": [{"tasks": [TASK, END], "executor": {"path": seat, "args": run}}],
         "components": [],
         "task_data_filters": [],
         "task_result_filters": [],
@@ -219,7 +220,7 @@ def _administrator(kit: Path) -> str:
     """Return the name under which the administrator of a kit logs in."""
     path = kit / "startup" / "fed_admin.json"
     try:
-        name = json.loads(path.read_text("utf-8"))["admin"]["username"]
+        name = json.loads(content(path, 1 << 20) or b"")["admin"]["username"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"{kit} is not an administrator's kit of NVFlare.",

@@ -51,6 +51,7 @@ from secure_fgl.config import Config, own_root
 from secure_fgl.data.own import load_spec
 from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.errors import UsageError
+from secure_fgl.store.files import content
 from secure_fgl.store.sides.places import party_of, place_of
 from secure_fgl.transports.nvflare.charter import LIMIT, Charter
 from secure_fgl.transports.nvflare.keys.identity_file import (
@@ -246,8 +247,9 @@ def check_not_refused(party: Path, charter: Charter) -> None:
 
 def _read(path: Path, limit: int) -> bytes:
     try:
-        if path.stat().st_size > limit:
-            raise UsageError(f"{path} is too large to be one of our files.")
-        return path.read_bytes()
+        data = content(path, limit)
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}).") from error
+    if data is None:
+        raise UsageError(f"{path} is too large to be one of our files.")
+    return data

@@ -15,10 +15,9 @@ from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 from nvflare.fuel.f3.cellnet.defs import ReturnCode as CellReturnCode
 
 from protocols.errors import BadEnvelope
-from secure_fgl.transports.nvflare.site.codes import BUDGET, END, TASK, Code, Heard
+from secure_fgl.transports.nvflare.site.codes import END, TASK, Code, Heard
 
 __all__ = [
-    "BUDGET",
     "END",
     "TASK",
     "Word",

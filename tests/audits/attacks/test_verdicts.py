@@ -97,7 +97,7 @@ def test_prior_is_chosen_on_the_other_clients():
         ("FAIL", "margin", {"protected": around(0.6)}),
         ("PASS", "no evidence", {"protected": around(0.5)}),
         ("PASS", "no evidence", {"protected": around(0.3)}),
-        ("PASS", "no evidence", {"protected": around(0.53)}),
+        ("PASS", "within the margin", {"protected": around(0.53)}),
         ("INCONCLUSIVE", "sample", {"protected": around(0.55)}),
         ("INCONCLUSIVE", "sample", {"protected": around(0.58, 0.4)}),  # too wide to be a FAIL
         ("INCONCLUSIVE", "sample", {"protected": around(0.5, 0.4)}),  # too wide to be a pass

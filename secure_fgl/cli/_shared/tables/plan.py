@@ -43,6 +43,7 @@ def _head(plan: Plan) -> list[tuple[str, str]]:
         ("plan", f"{plan.algorithm}, form {plan.form}"),
         ("rounds", str(plan.rounds)),
         ("clients", f"{len(names)} ({_who(names)}); smallest cohort {plan.smallest_cohort}"),
+        *([("withstands", plan.withstands_words)] if plan.withstands_words else []),
         (
             "data",
             f"{data.name}{' (SYNTHETIC DATA)' if data.synthetic else ''}: {data.task} task, "
@@ -51,6 +52,7 @@ def _head(plan: Plan) -> list[tuple[str, str]]:
         ),
         *([("edges", data.edges)] if data.edges else []),
         ("policy", ", ".join((plan.policy, *_protections(plan)))),
+        ("policy says", _settings(plan)),
         ("policy digest", plan.policy_digest),
         ("plan digest", plan.digest),
         ("a client sends", f"at most {size(plan.bytes_up())} in the whole run, all items counted"),
@@ -59,6 +61,12 @@ def _head(plan: Plan) -> list[tuple[str, str]]:
         *_models(plan),
         *_plugins(plan),
     ]
+
+
+def _settings(plan: Plan) -> str:
+    """Return every setting of the policy but its chains, which stand beside the items."""
+    told = (f"{name} {value}" for name, value in plan.policy_fields.items() if name != "rules")
+    return "; ".join(told)
 
 
 def _who(names: Sequence[str]) -> str:

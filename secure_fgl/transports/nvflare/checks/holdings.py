@@ -18,9 +18,9 @@ from secure_fgl.errors import UsageError
 from secure_fgl.isolation.kernel import check_kernel
 from secure_fgl.run.naming import learning_seed
 from secure_fgl.store.budgets import BudgetStore
+from secure_fgl.store.sides.hand_overs import at_rest as at_rest_of
 from secure_fgl.store.sides.places import places_of
 from secure_fgl.transports.nvflare.checks.lines import NotChecked, Subject
-from secure_fgl.transports.nvflare.lock import check_at_rest
 from secure_fgl.transports.nvflare.party import PartyKit
 
 __all__ = ["at_rest", "budget", "clock", "data", "disk", "kernel"]
@@ -98,12 +98,9 @@ def kernel(subject: Subject) -> str:
 
 def at_rest(subject: Subject) -> str:
     """No other process of this party is at work on this run."""
-    check_at_rest(
-        subject.agreed.folder,
-        "two processes of one party on one run would break what each of them promised",
-        "end the other one first",
-    )
-    return "no process of this party is at work on this run"
+    why = "two processes of one party on one run would break what each of them promised"
+    with at_rest_of(subject.agreed.folder, why, "end the other one first"):
+        return "no process of this party is at work on this run"
 
 
 def _client(subject: Subject) -> PartyKit:

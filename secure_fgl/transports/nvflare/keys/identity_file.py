@@ -25,7 +25,7 @@ from protocols.wire.roles import Role
 from protocols.wire.roster import Identity, Party
 from secure_fgl.errors import UsageError
 from secure_fgl.isolation.kernel import close_memory
-from secure_fgl.store.files import content
+from secure_fgl.store.files import content, open_plain
 from secure_fgl.transports.nvflare.keys.passphrase import Passphrase, of_this_site
 
 __all__ = [
@@ -170,7 +170,7 @@ def write_secret(path: Path, text: str, what: str) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
-        with os.fdopen(os.open(path, flags, 0o600), "w") as file:
+        with os.fdopen(open_plain(path, flags), "w") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import Folder, content
+from secure_fgl.store.sides.hand_overs import at_rest
 from secure_fgl.store.sides.places import places_of
 from secure_fgl.transports.nvflare.facts import LIMIT, Facts, Renewal
 from secure_fgl.transports.nvflare.keys.identity_file import (
@@ -19,7 +20,6 @@ from secure_fgl.transports.nvflare.keys.identity_file import (
     next_identity,
 )
 from secure_fgl.transports.nvflare.keys.passphrase import Passphrase
-from secure_fgl.transports.nvflare.lock import check_at_rest
 
 __all__ = ["renew"]
 
@@ -41,7 +41,8 @@ def renew(party: Path, passphrase: Passphrase | None = None) -> Facts:
     last = load_identity(party)
     name = last.party.name
     for place in places_of(party).values():
-        check_at_rest(place, "its run needs the keys that it has", "renew when the run is over")
+        with at_rest(place, "its run needs the keys that it has", "renew when the run is over"):
+            pass
         run = place / "run"
         if (run / "roster.json").exists() and not (run / "heads" / f"{name}.checkpoint").exists():
             raise UsageError(

@@ -53,8 +53,11 @@ __all__ = ["rehearse"]
 class Rehearsed(Protocol):
     """What is needed of a `secure_fgl.federation.Federation`."""
 
-    policy: PrivacyPolicy
     plugins: Plugins
+
+    @property
+    def policy(self) -> PrivacyPolicy:
+        """The policy of the run."""
 
     @property
     def config(self) -> Config:

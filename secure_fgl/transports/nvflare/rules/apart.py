@@ -3,31 +3,41 @@
 Two roles are kept apart where the threat model counts on it that they do not work together
 (docs/threat-model.md). Clients of one organisation do: all but one of them are colluders, which a
 policy counts in `colluders`. With as many of them in the policy, every cohort that it lets through
-rests on `minimum_cohort` organisations beside the receiver's, whoever vanishes.
+rests on `minimum_cohort` organisations beside the receiver's, whoever vanishes. Where the
+aggregator, or a witness, is of a client's organisation, all clients of that organisation are
+colluders: they answer holders' questions both ways for it (O7), and what is compared or weighed is
+refused, since a client that works with either of them brings out the key of all that is compared or
+weighed in an epoch (LIMITATIONS.md, L1.2).
 
 Organisations are what a charter says. That two names are one owner no program knows; names that
-differ in capitals, blanks or signs alone are one.
+differ in capitals, blanks, accents or signs alone are one. Names that only look alike, in Cyrillic
+or Greek letters that are drawn as Latin ones are, are refused. What that does not see: letters of
+one script that look alike (I, l and 1; rn and m), other scripts than these three, and names that
+differ and sound like one organisation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
+from protocols.disclosures.names import Disclosure
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.roles import Role
 
-__all__ = ["FEWEST", "THREE", "crowded", "same_owner", "too_few"]
+__all__ = ["FEWEST", "THREE", "alike", "crowded", "insiders", "same_owner", "too_few"]
 
-FEWEST = 4
-"""Organisations with data, at least, under any policy: each one's own and three others (O10)."""
+FEWEST = 3
+"""Organisations with data, at least, under any policy: of a total of two each reads the other's."""
 
 THREE = (
-    "a total of three is to each of them, less its own part, the total of two (O10, ADR 0062); let "
-    "a fourth holder of data take part with data of its own: not one hospital twice, which counts "
-    "once, and nobody without data, whose part the others know to be nothing"
+    "a total of three is to each of them, less its own part, the total of two, and two that pool "
+    "theirs read the third's (O10, ADR 0092); let a fourth holder of data take part with data of "
+    "its own: not one hospital twice, which counts once, and nobody without data, whose part the "
+    "others know to be nothing; or let all three agree on a policy that says minimum_cohort: 2"
 )
-"""Why three sites are refused, and what can be done."""
+"""Why three organisations are refused unless a policy asks for them, and what can be done."""
 
 _APART: tuple[tuple[Role, Role, str], ...] = (
     (
@@ -46,13 +56,39 @@ _APART: tuple[tuple[Role, Role, str], ...] = (
 )
 
 
+_DRAWN_ALIKE = str.maketrans(
+    "АВЕІЈКМНОРСТУХЅҺԌԚԜаеіјорсухѕһԁԛԝѵвкмнтпгΑΒΕΖΗΙΚΜΝΟΡΤΥΧαεικνορτυχγ",
+    "ABEIJKMHOPCTYXSHGQWaeijopcyxshdqwvbkmhtnrABEZHIKMNOPTYXaeikvoptuxy",
+)
+"""Letters of Cyrillic and Greek that fonts draw as Latin ones (UTS 39, confusables): of thousands,
+those in which a whole name can be written and pass for another one."""
+
+
 def same_owner(organisation: str) -> str:
-    """Return what is the same for two names of one organisation."""
-    return "".join(c for c in organisation.casefold() if c.isalnum())
+    """Return what is the same for two names of one organisation, or for two that look alike."""
+    bare = unicodedata.normalize("NFKD", organisation)
+    return _plain(bare.translate(_DRAWN_ALIKE))
+
+
+def _plain(text: str) -> str:
+    return "".join(c for c in text.casefold() if c.isalnum())
+
+
+def alike(organisations: Iterable[str]) -> Iterator[str]:
+    """Say which names are of other letters and look the same."""
+    seen: dict[str, str] = {}
+    for name in sorted({*organisations}):
+        other = seen.setdefault(same_owner(name), name)
+        bare = (_plain(unicodedata.normalize("NFKD", text)) for text in (other, name))
+        if len({*bare}) > 1:
+            yield f"{other!r} and {name!r} look alike and are of the letters of other scripts"
 
 
 def crowded(
-    organisations: Mapping[str, str], roles: Mapping[str, Role], policy: PrivacyPolicy
+    organisations: Mapping[str, str],
+    roles: Mapping[str, Role],
+    policy: PrivacyPolicy,
+    evaluated: Collection[Disclosure] = (),
 ) -> Iterator[str]:
     """Say which organisation is in two roles that are kept apart, or counts for too many clients.
 
@@ -60,6 +96,7 @@ def crowded(
         organisations: by party name, of every party.
         roles: by party name.
         policy: of the run.
+        evaluated: what is compared or weighed on ciphertexts in it.
     """
     owned: dict[str, list[str]] = {}
     for name in sorted(roles):
@@ -69,7 +106,24 @@ def crowded(
         for one, other in combinations(names, 2):
             yield from _together(one, other, roles, organisations[one])
     clients = [name for name, role in roles.items() if role is Role.CLIENT]
-    yield from _counted_twice([organisations[name] for name in clients], policy)
+    inside = insiders(organisations, roles)
+    if inside and evaluated:
+        yield (
+            f"{', '.join(inside)}: of the organisation of the aggregator or of a witness, and a "
+            f"client that works with either brings out the key of what is compared or weighed "
+            f"({' and '.join(evaluated)}): another organisation is needed"
+        )
+    hidden = Disclosure.SUM not in policy.unsafe  # else the aggregator reads uploads without help
+    theirs = {same_owner(organisations[name]) for name in inside} if hidden else set()
+    yield from _counted([organisations[name] for name in clients], len(theirs), policy)
+
+
+def insiders(organisations: Mapping[str, str], roles: Mapping[str, Role]) -> list[str]:
+    """Return the clients that are of the aggregator's or a witness's organisation, sorted."""
+    trusted = {Role.AGGREGATOR, Role.WITNESS}
+    theirs = {same_owner(organisations[name]) for name, role in roles.items() if role in trusted}
+    clients = sorted(name for name, role in roles.items() if role is Role.CLIENT)
+    return [name for name in clients if same_owner(organisations[name]) in theirs]
 
 
 def _together(one: str, other: str, roles: Mapping[str, Role], organisation: str) -> Iterator[str]:
@@ -81,21 +135,30 @@ def _together(one: str, other: str, roles: Mapping[str, Role], organisation: str
             )
 
 
-def _counted_twice(owners: Sequence[str], policy: PrivacyPolicy) -> Iterator[str]:
+def _counted(owners: Sequence[str], inside: int, policy: PrivacyPolicy) -> Iterator[str]:
+    """Say which number of a policy is below what its clients' organisations ask for.
+
+    Args:
+        owners: the organisation of each client.
+        inside: how many of these organisations are the aggregator's or a witness's.
+        policy: of the run.
+    """
     count = len({*map(same_owner, owners)})
-    more = len(owners) - count
+    twice, more = len(owners) - count, len(owners) - count + inside
     wanted = policy.minimum_cohort + 1
     if count < wanted:
-        said = (
+        counted = (
             f"its {len(owners)} clients are of {_organisations(count)}, of which each counts once"
         )
-        yield f"{said}, and policy {policy.name!r} wants {wanted} ({THREE})"
+        yield f"{counted}, and policy {policy.name!r} wants {wanted} ({THREE})"
     elif more > policy.colluders:
+        better = "one client of each take part" if twice else "another organisation have that role"
+        helping = f", {inside} of them the aggregator's or a witness's own" if inside else ""
         yield (
-            f"its {len(owners)} clients are of {_organisations(count)}, and policy "
-            f"{policy.name!r} lets cohorts of {policy.smallest_cohort} clients through, which may "
-            f"be of {policy.smallest_cohort - more}; clients of one organisation work together: "
-            f"say colluders: {more} in the policy, or let one client of each take part"
+            f"its {len(owners)} clients are of {_organisations(count)}{helping}, and policy "
+            f"{policy.name!r} lets cohorts of {policy.smallest_cohort} clients through, of which "
+            f"{policy.smallest_cohort - more} may be of organisations that work with nobody: say "
+            f"colluders: {more} in the policy, or let {better}"
         )
 
 
@@ -108,7 +171,10 @@ def too_few(owners: Iterable[str]) -> str:
     count = len({*map(same_owner, owners)})
     if count >= FEWEST:
         return ""
-    return f"{_organisations(count)} with data, and a total is over {FEWEST} at least: {THREE}"
+    return (
+        f"{_organisations(count)} with data, and a total is over {FEWEST} at least: of a total "
+        f"of two each one, less its own part, reads the other's. Better still are four: {THREE}"
+    )
 
 
 def _organisations(count: int) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from protocols.wire.roles import Role
 from protocols.wire.roster import Roster
 from secure_fgl.transports.nvflare.facts import misnamed_organisation
+from secure_fgl.transports.nvflare.rules.apart import alike
 
 __all__ = ["SHOWN", "nameless", "strangers"]
 
@@ -33,3 +34,4 @@ def nameless(organisations: Mapping[str, str], names: set[str]) -> Iterator[str]
     for name, organisation in organisations.items():
         if wrong := misnamed_organisation(organisation):
             yield f"the organisation of {name} {wrong}"
+    yield from alike(organisations.values())

@@ -72,7 +72,8 @@ def making_of(
     return Making(
         charter.plan, charter.policy, form, sites,
         scheme=prepared.scheme, store=store, seed=prepared.config.seed,
-        reserve=prepared.reserve(), transport=TRANSPORT, tag_key=kit.tag_key() if keyed else None,
+        reserve=prepared.reserve(kit.run_folder), transport=TRANSPORT,
+        tag_key=kit.tag_key() if keyed else None,
         config=charter.config.text(), plugins=prepared.plugins.code,
     )  # fmt: skip
 

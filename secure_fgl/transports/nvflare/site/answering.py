@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from protocols.errors import LedgerError, RemoteProtocolError
 from secure_fgl.store.sides.site_log import note
-from secure_fgl.transports.nvflare.budgets import keep, own_heads
 from secure_fgl.transports.nvflare.party_process import PartyProcess
-from secure_fgl.transports.nvflare.site.codes import BUDGET, END, TASK, Code, Heard
+from secure_fgl.transports.nvflare.site.codes import END, TASK, Code, Heard
 
 __all__ = ["Answerer"]
 
@@ -59,14 +58,9 @@ class Answerer:
                 self._told = error
                 note(process.kit.party, "this party refused, and its session is over", error)
             return answers
-        if name == BUDGET:
-            charter.check_end(b"".join(envelopes))
-            return own_heads(process.kit)
         if name != END:
             raise RemoteProtocolError("A task came that no party knows.")
-        end, *notes = envelopes or [b""]
-        charter.check_end(end)
+        charter.check_end(b"".join(envelopes))
         process.close()
         self.over = True
-        keep(process.kit, notes)  # last: a note that is none must not keep the ledger open
         return []

@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["BUDGET", "CARRY", "END", "JOB", "OVER", "TASK", "Code", "Heard"]
+__all__ = ["CARRY", "END", "JOB", "OVER", "TASK", "Code", "Heard"]
 
 TASK = "secure_fgl.envelopes"
 """The task that carries envelopes."""
 END = "secure_fgl.end"
 """The task that says that the run is over, in the aggregator's signed words (`Charter.end`): a site
 gives up its kept state then, and nobody else, the engine's operator included, can have it do so."""
-BUDGET = "secure_fgl.budget"
-"""The task that asks a client for the heads of its budgets, with the same signed words: the run is
-over. They come back cosigned behind the words of :data:`END` (O20)."""
 
 JOB, CARRY, OVER = "job", "carry", "over"
 """Between the aggregator's process and its relay: a job began; carry this; the job is over."""

@@ -12,10 +12,9 @@ import socket
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from protocols.errors import BadEnvelope, Refused
+from protocols.errors import Refused
 from protocols.roles.aggregator import AggregatorSession
-from secure_fgl.store.sides.site_log import note
-from secure_fgl.transports.nvflare.budgets import budgets_of, cosigned
+from secure_fgl.store.files import Folder
 from secure_fgl.transports.nvflare.party import PartyKit
 from secure_fgl.transports.nvflare.party_process import PartyProcess, conduct
 from secure_fgl.transports.nvflare.site import channel
@@ -180,23 +179,11 @@ def _conduct(kit: PartyKit, process: PartyProcess, transport: SiteTransport) -> 
 
 
 def end_run(kit: PartyKit, transport: SiteTransport) -> None:
-    """Cosign every client's budgets, and tell all sites that the run is over.
-
-    A head that is none is left out: its site is not kept from ending its ledger.
-    """
-    word, clients = kit.charter.end(kit.me.signing), kit.charter.roster.clients
-    notes: dict[str, list[bytes]] = {}
-    if any(budgets_of(kit.charter, client) for client in clients):
-        for client, heads in transport.heads(word, clients).items():
-            try:
-                notes[client] = cosigned(kit, client, heads)
-            except BadEnvelope as error:
-                note(kit.party, f"{client} told no heads of its budgets", error)
-    transport.end(word, notes)
+    """Tell all sites that the run is over."""
+    transport.end(kit.charter.end(kit.me.signing))
 
 
 def _note_times(kit: PartyKit, seconds: Sequence[float]) -> None:
     """Write how long each exchange took, for people who plan a deployment."""
     lines = "".join(f"{value:.4f}\n" for value in seconds)
-    with (kit.run_folder / "exchanges.txt").open("a", encoding="utf-8") as file:
-        file.write(lines)
+    Folder(kit.run_folder).append("exchanges.txt", lines.encode())

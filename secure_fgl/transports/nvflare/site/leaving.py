@@ -21,7 +21,7 @@ from protocols.errors import SecureFglError
 from secure_fgl import _floors
 from secure_fgl.errors import UsageError
 from secure_fgl.run.clock import clock
-from secure_fgl.store.files import Folder, replace
+from secure_fgl.store.files import Folder, held, open_plain, replace
 from secure_fgl.store.sides.places import place_of, places_of
 from secure_fgl.transports.nvflare.site.channel import SOCKET, of_run
 
@@ -125,7 +125,7 @@ def _mark(place: Path) -> None:
     try:
         replace(place / _NOTE, f"{clock()}\n".encode())
     except OSError:
-        os.close(os.open(place / _NOTE, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+        os.close(open_plain(place / _NOTE, os.O_CREAT | os.O_WRONLY))
 
 
 def _unwritten(place: Path, error: OSError) -> UsageError:
@@ -190,7 +190,7 @@ def only_supervisor(folder: Path) -> Iterator[None]:
     """
     file = _opened(folder)
     try:
-        if not _locked(file):
+        if not held(file):
             raise UsageError(
                 "This site was started already.",
                 why="another process of secure-fgl site start is at work on this run",
@@ -209,24 +209,22 @@ def supervisor_of(folder: Path) -> int | None:
     Nothing is written. Raises OSError where the file cannot be read.
     """
     try:
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO may lie there
-        file = os.open(folder / _LOCK, flags)
+        file = open_plain(folder / _LOCK, os.O_RDONLY)
     except FileNotFoundError:
         return None
     try:
         told, _, where = os.pread(file, 128, 0).decode("ascii", "replace").partition(" ")
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:  # it is held, by whom it names
+        if held(file, fcntl.LOCK_SH):
+            return None
         return int(told) if told.isdecimal() and where == _numbers() else None
     finally:
         os.close(file)
-    return None
 
 
 def _at_rest(folder: Path) -> bool:
     file = _opened(folder)
     try:
-        return _locked(file)
+        return held(file)
     finally:
         os.close(file)
 
@@ -253,7 +251,7 @@ def _tell(folder: Path) -> bool:
         if not (told.isdecimal() and where):
             return False
         if where != _numbers():
-            if _locked(file):
+            if held(file):
                 return True  # it ended, whatever its number was
             raise UsageError(
                 "The party's process runs in another container, or on another machine.",
@@ -264,7 +262,7 @@ def _tell(folder: Path) -> bool:
             process = os.pidfd_open(int(told))
             try:
                 # Held once the handle is there: the number is not somebody else's by now.
-                if not _locked(file):
+                if not held(file):
                     signal.pidfd_send_signal(process, signal.SIGTERM)
             finally:
                 os.close(process)
@@ -274,16 +272,7 @@ def _tell(folder: Path) -> bool:
 
 
 def _opened(folder: Path) -> int:
-    flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        return os.open(folder / _LOCK, flags, 0o600)
+        return open_plain(folder / _LOCK, os.O_CREAT | os.O_RDWR)
     except OSError as error:
         raise UsageError(f"{folder / _LOCK} cannot be opened ({error.strerror}).") from error
-
-
-def _locked(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

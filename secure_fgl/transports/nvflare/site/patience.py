@@ -27,7 +27,7 @@ from protocols.sessions.engine import Delivery
 from protocols.wire.envelope import Envelope
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.transports.nvflare.charter import Charter
-from secure_fgl.transports.nvflare.site.codes import BUDGET, END, TASK, Code, Heard
+from secure_fgl.transports.nvflare.site.codes import END, TASK, Code, Heard
 
 __all__ = ["Carrier", "SiteTransport"]
 
@@ -117,29 +117,13 @@ class SiteTransport:
         # An answer is addressed by its own signed header; this one is the only receiver here.
         return [Delivery(AGGREGATOR_NAME, data) for site in sorted(found) for data in found[site]]
 
-    def heads(self, note: bytes, clients: Sequence[str]) -> dict[str, list[bytes]]:
-        """Ask clients for the heads of their budgets, and return what came, by client.
-
-        Args:
-            note: what `Charter.end` returns.
-            clients: whom to ask.
-        """
-        deliveries = [Delivery(client, note) for client in clients]
-        found = self._ask(BUDGET, deliveries, min(self._deadline(), _END_SECONDS), needed=True)
-        names = {self._sites[client]: client for client in clients}
-        return {names[site]: heads for site, heads in found.items() if heads}
-
-    def end(self, note: bytes, cosigned: Mapping[str, Sequence[bytes]] | None = None) -> None:
+    def end(self, note: bytes) -> None:
         """Tell every site that the run is over, so that it ends its ledger.
 
         Args:
             note: what `Charter.end` returns.
-            cosigned: by client, the heads of its budgets as the aggregator signed them.
         """
-        more = cosigned or {}
-        deliveries = [
-            Delivery(party, data) for party in self._sites for data in (note, *more.get(party, ()))
-        ]
+        deliveries = [Delivery(party, note) for party in self._sites]
         self._ask(END, deliveries, min(self._deadline(), _END_SECONDS), needed=True)
 
     def _agrees(self, deliveries: Sequence[Delivery]) -> bool:

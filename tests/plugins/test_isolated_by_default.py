@@ -1,0 +1,197 @@
+"""Rules on a file's text are no wall: what keeps a plug-in from keys is isolation, the default."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from secure_fgl.config import Config
+from secure_fgl.data import load_dataset
+from secure_fgl.errors import UsageError
+from secure_fgl.federation import Federation
+from secure_fgl.plugins.allowed_imports import beyond_nouns, remarks
+from secure_fgl.plugins.source import Source
+from secure_fgl.run import driver
+from secure_fgl.run.driver import AnswersWarned, mute
+from secure_fgl.run.simulation import Preparation
+from secure_fgl.store.finished_run import Run
+from tests.plugins.page import changed, config, write
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sandboxes are of Linux")
+
+# A name that stands in an annotation as text is evaluated by `register`, in whatever process.
+FOUND = "[o for o in __import__('gc').get_objects() if type(o).__name__ == 'Identity']"
+REACHES = changed(
+    ("from algorithms.tasks import Task", "from functools import singledispatch\n\nfrom algorithms.tasks import Task"),  # noqa: E501
+    (
+        "def my_fedprox(",
+        f'''FOUND = []
+
+
+@singledispatch
+def look(x):
+    return x
+
+
+def evaluate() -> int:
+    @look.register
+    def _(x: "type('N' + str(len({FOUND})), (), dict())") -> None:
+        FOUND.append(x)
+
+    return max(int(kind.__name__[1:]) for kind in look.registry if kind.__name__[:1] == "N")
+
+
+def my_fedprox(''',
+    ),
+    (
+        "        w = site.memory",
+        '        site.memory["reached"] = evaluate()\n        w = site.memory',
+    ),
+)  # fmt: skip
+ON_REPORT = r"beside all clients' keys and data"
+WARNS = changed(
+    ("from algorithms.tasks import Task", "import warnings\n\nfrom algorithms.tasks import Task"),
+    (
+        "        w = site.memory",
+        '        warnings.warn(f"SECRET {site.count}")\n        w = site.memory',
+    ),
+)
+
+
+def test_the_text_passes_every_rule_on_it() -> None:
+    source = Source("my_fedprox.py", REACHES)
+    assert [*remarks(source), *beyond_nouns(source)] == []
+    names = {node.id for node in source.nodes if isinstance(node, ast.Name)}
+    assert "eval" not in names  # nothing to see: `register` evaluates the text
+
+
+def reached(folder: Path, chosen: Config) -> tuple[set[int], Run]:
+    """Return how many parties' keys an answer at each client found, and the run."""
+    federation = Federation(config=chosen, plugins=[write(folder, text=REACHES)])
+    seen: list[Preparation] = []
+    made = federation.prepare
+
+    def prepare(plan: object = None) -> Preparation:
+        seen.append(made(plan))  # type: ignore[arg-type]
+        return seen[-1]
+
+    federation.prepare = prepare  # type: ignore[method-assign,assignment]
+    run = federation.run(folder / "run")
+    return {site.memory["reached"] for site in seen[0].sites}, run
+
+
+def warnings_of(run: Run) -> list[str]:
+    return list(json.loads((run.path / "plan.json").read_text())["warnings"])
+
+
+def one_process(**more: object) -> Config:
+    return config(transport={"workers": 1}, **more)
+
+
+def test_an_answer_that_evaluates_text_reaches_no_keys_by_default(tmp_path: Path) -> None:
+    found, run = reached(tmp_path, one_process())
+    assert found == {0}
+    assert run.result["answers"] == "isolated"
+    assert not any("isolate: false" in warning for warning in warnings_of(run))
+    told = (run.path / "report" / "report.md").read_text()
+    assert "Answers of that code" in told and ON_REPORT not in told
+
+
+def test_control_without_isolation_it_has_every_party_s_keys(tmp_path: Path) -> None:
+    found, run = reached(tmp_path, one_process(isolate=False))
+    assert min(found) >= 6  # five clients and the aggregator
+    assert run.result["answers"] == "in the clients' own process"
+    said = [warning for warning in warnings_of(run) if "isolate: false" in warning]
+    assert len(said) == 1 and "all clients' keys and data" in said[0]
+    assert ON_REPORT in (run.path / "report" / "report.md").read_text()
+
+
+def test_what_is_isolated_by_default(tmp_path: Path) -> None:
+    assert not Config().isolated  # no code from outside
+    assert Config(plugins=("a/my_fedprox.py",)).isolated
+    assert not Config(plugins=("a/my_fedprox.py",), isolate=False).isolated
+    assert Config(isolate=True).isolated
+    handed = Federation(config=config(), plugins=[write(tmp_path)])
+    assert handed.config.isolated  # named beside the configuration
+    assert Config(plugins=("a/b.py",), isolate=False).shared().isolate is None
+
+
+def test_data_in_memory_need_a_word(tmp_path: Path) -> None:
+    whole = load_dataset("synthetic_banks", customers=40, transactions=60)
+    federation = Federation(whole, config=config(), plugins=[write(tmp_path)])
+    with pytest.raises(UsageError, match="handed over in memory") as refused:
+        federation.run(tmp_path / "run")
+    assert "isolate: false" in refused.value.fix
+
+
+def test_the_plan_says_whose_choice_the_first_model_is(tmp_path: Path) -> None:
+    plan = Federation(config=config(), plugins=[write(tmp_path)]).plan()
+    (said,) = [w for w in plan.warnings if "is a plug-in" in w]
+    assert "its init is its author's choice" in said
+    ours = {**config().model_dump(mode="json"), "plugins": []}
+    ours["algorithm"]["name"] = "fed_prox"
+    assert "init" not in " ".join(Federation(config=Config.parse(ours)).plan().warnings)
+
+
+# --- warnings ---------------------------------------------------------------------------------
+
+
+def texts(given: list[warnings.WarningMessage]) -> str:
+    return "\n".join(str(warning.message) for warning in given)
+
+
+def test_an_answer_s_warnings_are_told_by_number_and_category_alone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        Federation(
+            config=one_process(isolate=False), plugins=[write(tmp_path, text=WARNS)]
+        ).run(tmp_path / "run")  # fmt: skip
+    assert "SECRET" not in texts(given) and "1 UserWarning" in texts(given)
+    assert all(w.category is AnswersWarned for w in given if "An answer" in str(w.message))
+    shown = capfd.readouterr()
+    assert "SECRET" not in shown.out + shown.err
+
+
+@pytest.fixture
+def loud(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(driver, "mute", lambda exchange: contextlib.nullcontext())
+    yield
+
+
+@pytest.mark.usefixtures("loud")
+def test_control_without_it_the_text_comes_out(tmp_path: Path) -> None:
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        Federation(
+            config=one_process(isolate=False), plugins=[write(tmp_path, text=WARNS)]
+        ).run(tmp_path / "run")  # fmt: skip
+    assert "SECRET" in texts(given)
+
+
+def test_nothing_that_an_answer_prints_or_logs_comes_out(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    value = type("SECRET", (DeprecationWarning,), {})
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        with pytest.raises(ZeroDivisionError), mute("train"):
+            print("SECRET")
+            print("SECRET", file=sys.stderr)
+            logging.getLogger("theirs").error("SECRET")
+            warnings.warn("SECRET", value, stacklevel=1)
+            1 / 0  # noqa: B018
+        logging.getLogger("ours").error("heard")
+    shown = capfd.readouterr()
+    assert "SECRET" not in shown.out + shown.err + caplog.text + texts(given)
+    assert "heard" in caplog.text
+    assert [w.category for w in given] == []  # of a failed answer the error says enough
