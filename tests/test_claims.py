@@ -2,7 +2,7 @@
 
 A claim carries the mark ``<!--claim NAME-->`` at its end, which no reader of a page sees.
 `tests/claims.yaml` names its tests. In the pages that people rely on, a sentence with a word of
-certainty is a claim, or stands in `tests/claims_none.yaml` as one that claims nothing about security.
+certainty is a claim, or stands in `tests/claims_none.yaml`, as it claims nothing about security.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def text_of(page: str) -> str:
 def sentences(text: str) -> list[str]:
     """Return the sentences of a page, each with the marks that follow it; code is left out."""
     plain = CODE.sub("…", text)
-    parts = re.split(r"(?<=[.!?:;])(?=\s(?!<!--claim))|\n|(?<=\s)\|", plain)
+    parts = re.split(r"(?<=[.!?:;])(?=\s(?!<!--claim))|(?<=-->)|\n|(?<=\s)\|", plain)
     return [" ".join(part.split()) for part in parts if part.strip()]
 
 
@@ -73,4 +73,6 @@ def test_no_sentence_is_listed_that_is_not_there() -> None:
 def test_the_control_finds_a_claim_without_a_mark() -> None:
     assert unmarked("A relay cannot read it. It is fast.", []) == ["A relay cannot read it."]
     assert unmarked("A relay cannot read it. <!--claim a--> It is fast.", []) == []
-    assert unmarked("Nothing is sent.\n| x | nobody |", ["Nothing is"]) == ["nobody |"]
+    assert unmarked("Nothing is sent.\n| x | nobody |", ["Nothing is"]) == ["nobody"]
+    hidden = "It cannot. <!--claim a--> Nobody reads it."
+    assert unmarked(hidden, []) == ["Nobody reads it."]
