@@ -96,7 +96,7 @@ def test_what_works_outside_fails_in_a_sandbox(
 def test_who_asks_a_worker_is_closed_to_its_user_s_other_processes_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kernel, "_closed", False)
+    monkeypatch.setattr(kernel, "_closed", threading.Event())
     before = kernel.set_traceable(True)
     try:
         with opened(fresh) as sandbox:

@@ -316,7 +316,7 @@ def reached(folder: Path) -> int:
     victim = os.fork()
     if victim == 0:
         with contextlib.suppress(BaseException):
-            kernel._closed = False
+            kernel._closed.clear()
             kernel.set_traceable(True)  # as every program that was just started is
             load_identity(folder)
             core = resource.getrlimit(resource.RLIMIT_CORE)[0]
@@ -361,7 +361,7 @@ def test_no_sandbox_that_ends_opens_the_memory_of_who_holds_keys(holds_keys: boo
     """One that began before the keys were read puts back what held then; the control has none."""
     child = os.fork()
     if child == 0:
-        kernel._closed = False
+        kernel._closed.clear()
         kernel.set_traceable(True)
         before = kernel.set_traceable(False)  # a sandbox begins
         if holds_keys:
