@@ -21,6 +21,7 @@ import signal
 import socket
 import struct
 import sys
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -33,6 +34,7 @@ __all__ = ["CannotIsolate", "check_kernel", "close_memory", "close_sandbox", "se
 _PR_GET_SECCOMP, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 21, 22, 38
 _PR_SET_PDEATHSIG = 1
 _PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4
+_closed = threading.Event()  # by `close_memory`, for good
 _MODE_FILTER = 2
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on every machine
@@ -138,11 +140,13 @@ def check_kernel() -> int:
 def set_traceable(allowed: bool) -> bool:
     """Say whether other processes of this user may look into this one; return what held before.
 
+    After `close_memory` none may, whatever is allowed: the process holds keys.
+
     Raises:
         OSError: the kernel refuses.
     """
     before = _prctl(_PR_GET_DUMPABLE) == 1
-    _prctl(_PR_SET_DUMPABLE, int(allowed))
+    _prctl(_PR_SET_DUMPABLE, int(allowed and not _closed.is_set()))
     return before
 
 
@@ -160,6 +164,7 @@ def close_memory() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if sys.platform == "linux":
             set_traceable(False)
+            _closed.set()
     except OSError as error:
         raise UsageError(
             f"This process cannot close its memory to others ({error.strerror}).",

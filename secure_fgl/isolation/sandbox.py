@@ -161,7 +161,9 @@ class Sandbox:
         self._worker.kill()
         with suppress(subprocess.TimeoutExpired):
             self._worker.wait(_PATIENCE_S)
-        set_traceable(self._was_traceable)
+        if self._was_traceable:
+            set_traceable(True)
+        self._was_traceable = False
 
     def plant(self, session: Session) -> None:
         """Hand over what a client's canaries are drawn from, and which of them train.

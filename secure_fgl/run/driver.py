@@ -6,6 +6,7 @@ import contextlib
 import io
 import logging
 import signal
+import sys
 import threading
 import time
 import warnings
@@ -105,7 +106,7 @@ def mute(exchange: str) -> Iterator[None]:
     nowhere, before = io.StringIO(), logging.root.manager.disable
     with warnings.catch_warnings(record=True) as given:
         try:
-            logging.disable(logging.CRITICAL)
+            logging.disable(sys.maxsize)  # levels of their own lie above CRITICAL
             with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
                 yield
         finally:

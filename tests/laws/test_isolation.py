@@ -23,7 +23,7 @@ import pytest
 from algorithms.tasks.site import Site
 from protocols.errors import LocalProtocolError
 from protocols.privacy.private_steps import PrivateSteps
-from secure_fgl.isolation import frames
+from secure_fgl.isolation import frames, kernel
 from secure_fgl.isolation.sandbox import AnswerFailed, Sandbox
 from secure_fgl.isolation.values import PlainCodec
 from tests.laws import planted
@@ -91,6 +91,22 @@ def test_what_works_outside_fails_in_a_sandbox(
     assert asks(*closed)(name).worked == 0
     assert Path(target["victim"]).read_text() == "stays"
     assert outside(name, target), "the control fails, so the attempt shows nothing"
+
+
+def test_who_asks_a_worker_is_closed_to_its_user_s_other_processes_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kernel, "_closed", threading.Event())
+    before = kernel.set_traceable(True)
+    try:
+        with opened(fresh) as sandbox:
+            assert kernel._prctl(kernel._PR_GET_DUMPABLE) == 0
+        assert kernel._prctl(kernel._PR_GET_DUMPABLE) == 1  # the control
+        kernel.set_traceable(False)
+        sandbox.close()  # once more, as it may
+        assert kernel._prctl(kernel._PR_GET_DUMPABLE) == 0
+    finally:
+        kernel.set_traceable(before)
 
 
 def test_an_answer_still_computes_remembers_and_draws(closed: tuple[Sandbox, Site]) -> None:

@@ -316,6 +316,7 @@ def reached(folder: Path) -> int:
     victim = os.fork()
     if victim == 0:
         with contextlib.suppress(BaseException):
+            kernel._closed.clear()
             kernel.set_traceable(True)  # as every program that was just started is
             load_identity(folder)
             core = resource.getrlimit(resource.RLIMIT_CORE)[0]
@@ -353,6 +354,21 @@ def test_who_holds_keys_is_closed_to_its_user_s_other_processes(
         assert open_ & (_READS | _ATTACHES) == _READS | _ATTACHES  # the control
     finally:
         shutil.rmtree(base)
+
+
+@pytest.mark.parametrize("holds_keys", [True, False])
+def test_no_sandbox_that_ends_opens_the_memory_of_who_holds_keys(holds_keys: bool) -> None:
+    """One that began before the keys were read puts back what held then; the control has none."""
+    child = os.fork()
+    if child == 0:
+        kernel._closed.clear()
+        kernel.set_traceable(True)
+        before = kernel.set_traceable(False)  # a sandbox begins
+        if holds_keys:
+            kernel.close_memory()
+        kernel.set_traceable(before)  # and ends
+        os._exit(kernel._prctl(kernel._PR_GET_DUMPABLE))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == int(not holds_keys)
 
 
 def test_core_dumps_are_refused_for_good() -> None:

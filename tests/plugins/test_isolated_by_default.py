@@ -188,6 +188,7 @@ def test_nothing_that_an_answer_prints_or_logs_comes_out(
             print("SECRET")
             print("SECRET", file=sys.stderr)
             logging.getLogger("theirs").error("SECRET")
+            logging.getLogger("theirs").log(60, "SECRET")
             warnings.warn("SECRET", value, stacklevel=1)
             1 / 0  # noqa: B018
         logging.getLogger("ours").error("heard")

@@ -77,6 +77,20 @@ def test_a_file_that_cannot_be_a_plug_in_is_refused_before_it_is_run(
     assert words in told and "mine.py" in told and "What to do:" in told
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import requests",
+        "import os\nos.system",
+        "import numpy as np\nnp.load",
+        "import torch\ntorch.load",
+    ],
+)
+def test_what_the_rule_on_files_of_data_does_not_see(line: str, tmp_path: Path) -> None:
+    """The limit that is stated: it knows some modules by name, and follows no call."""
+    assert read(write(tmp_path, "mine", f"{line}\n{DATA}")).kind is Kind.DATA
+
+
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     for file, words in (
         (tmp_path / "none.py", "cannot be read (No such file"),

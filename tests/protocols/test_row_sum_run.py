@@ -27,6 +27,7 @@ from tests.protocols.rowed import (
     watch_cuts,
 )
 from tests.protocols.test_results_resume import Killed
+from tests.protocols.wire import refused
 
 
 @pytest.fixture
@@ -180,6 +181,18 @@ def test_rows_are_added_up_once_in_a_run():
     row_round(world)
     with pytest.raises((NotInPlan, Replay, Refused)):
         row_round(world, 2)
+
+
+def test_a_client_adds_up_no_rows_again_whoever_asks():
+    """Past the aggregator's gateway, and past the client's: the second matching is refused."""
+    world = rowed().start()
+    row_round(world)
+    world.prepare(2)
+    world.aggregator._gateway._sent.clear()
+    for delivery in world.ask(2, given=Go(step=2), back=(Terms,)):
+        world.clients[delivery.to]._gateway._sent.clear()
+        assert refused(world.deliver(delivery))
+        assert isinstance(world.clients[delivery.to].last_error, Replay)
 
 
 def test_the_plan_allows_one_matching_and_says_who_sees_what():
