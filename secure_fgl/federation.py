@@ -240,6 +240,7 @@ class Federation:
             seed=learning_seed(self.config.seed, "init"),
             plugins=self.plugins.code,
             remarks=told,
+            one_person=bool(getattr(task, "alone", False)),
         )
 
     def prepare(self, plan: Plan | None = None) -> Preparation:

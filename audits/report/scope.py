@@ -44,6 +44,10 @@ def scope(plan: Plan, egress: Sequence[Egress], smallest: int | None) -> Scope:
             Fact(name="Classes", value=words.number(data.classes)),
             Fact(name="Training records of one site, at most", value=words.number(data.records)),
             Fact(
+                name="Persons whose records a site needs to train",
+                value=words.number(plan.minimum_records or 1),
+            ),
+            Fact(
                 name="Smallest cohort allowed by the policy",
                 value=words.plural(plan.smallest_cohort, "client"),
             ),

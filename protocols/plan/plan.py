@@ -184,6 +184,8 @@ class Plan(Shown):
         code: digest of every disclosure's folder, by name, and of every plug-in's file, by
             `plugin_entry`; parties with other code refuse the plan.
         drawn: of cohorts that are drawn by lot; None: a round asks all clients.
+        minimum_records: a site with records of fewer persons to train on trains on nothing; 0: a
+            client is itself a person, or `training` hides single records.
         seed: public; the model before the first round is drawn from it, by every party itself.
         splits: how its clients fall into clusters; None: they never do.
         topology: whose sums clients read, where they read sums over their neighbours; else None.
@@ -201,6 +203,7 @@ class Plan(Shown):
     policy: str = Setting(description="its name")
     policy_digest: str = Setting(description="SHA-256 of the policy, hex")
     smallest_cohort: int = Setting(description="no total is of fewer clients")
+    minimum_records: int = Setting(0, description="of fewer persons a site trains on nothing")
     scheme: str = Setting(description="encryption of sums, or `none`")
     budget: str = Setting(description="what may be spent, in a sentence")
     warnings: tuple[str, ...] = Setting(description="what a person should read before approving")

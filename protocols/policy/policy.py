@@ -49,6 +49,9 @@ class PrivacyPolicy(Explained):
         rules: per disclosure the chain of guards; a disclosure that is not named is refused.
         minimum_cohort, colluders: how many *other* clients must be in every cohort, at least 3, and
             how many are assumed to collude, which are added (O10).
+        minimum_records: a site that has training records of fewer persons trains on nothing, as a
+            total says most of a site with few. It does not apply where a client is a person, nor
+            under `training`, whose epsilon must not depend on how many records a site has.
         cohort_changes: how a run's sums may differ in who is in them (O5). `any`: at will, so that
             two totals at nearly one model tell the update of whoever is in one of them alone.
             `floor`: no totals that a client is shown combine into one of fewer clients than a
@@ -76,6 +79,7 @@ class PrivacyPolicy(Explained):
     rules: dict[Disclosure, tuple[AnyGuard, ...]] = Field(min_length=1)
     minimum_cohort: int = Field(default=3, ge=3, le=10_000, strict=True)
     colluders: int = Field(default=0, ge=0, le=10_000, strict=True)
+    minimum_records: int = Field(default=10, ge=1, le=1_000_000, strict=True)
     cohort_changes: CohortChanges = "any"
     topology_floor: Literal["checked", "unsafe"] = "checked"
     rekey_rounds: int = Field(default=50, ge=1, le=10_000, strict=True)

@@ -158,7 +158,10 @@ def _who(plain: Mapping[str, Any]) -> list[str]:
     rows = "may be one client's alone"
     if holders > 1:
         rows = f"must be held by at least {holders} clients beside colluders"
+    floor = plain["minimum_records"]
     return [
+        f"A site trains on the records of {floor} persons or more, or on nothing. This does not "
+        "apply where a client is a person or single records are hidden by noise.",
         f"Cohorts: {others} clients or more beside the one that is looked at, and {colluders} more "
         f"for those that may collude: {others + colluders + 1} take part, or nobody is asked.",
         f"Who is in a run's sums may change {_CHANGES[plain['cohort_changes']]}.",

@@ -17,6 +17,7 @@ from secure_fgl.data import Dataset, Masks, Part, partition, read_dataset, split
 from secure_fgl.data.about import about
 from secure_fgl.data.datasets import as_usage
 from secure_fgl.data.features import scaled, scaled_part
+from secure_fgl.data.floor import TOO_FEW, above_floor, trains_on_few
 from secure_fgl.data.kinds import masks_of, site_data
 from secure_fgl.data.sources._shared.refusing import nothing_unpickled
 from secure_fgl.data.stand_ins import stand_in
@@ -48,6 +49,7 @@ def load(
     only: Sequence[str] | None = None,
     agreed: str | None = None,
     stand_ins: bool = False,
+    least: int = 0,
 ) -> Loaded:
     """Return the clients' sites, in the order of the plan or of `only`.
 
@@ -59,6 +61,7 @@ def load(
         agreed: of own data the plan's digest of ``spec.yaml``, which is read once more here.
         stand_ins: return the sites of all clients: what is not of `only`, or of own data has no
             folder here, is drawn (`secure_fgl.data.stand_ins`). For audits; no run has any.
+        least: a site whose training (validation, test) records are of fewer persons has none.
 
     Raises:
         UsageError: the data folder or file is missing or damaged, an extra is not installed, or a
@@ -81,8 +84,10 @@ def load(
                 parts, names = _completed(config, parts, names, only)
                 whole, only = None, None
         wanted = called if only is None else only
-        notes = tuple(f"{site}: {line}" for site, t in tallies.items() for line in t.sentences())
-        return Loaded(_sites({n: parts[n] for n in wanted}, names, task, config), whole, notes)
+        notes = [f"{site}: {line}" for site, t in tallies.items() for line in t.sentences()]
+        notes += [f"{n}: {TOO_FEW.format(least)}" for n in wanted if trains_on_few(parts[n], least)]
+        kept = {n: above_floor(parts[n], least) for n in wanted}
+        return Loaded(_sites(kept, names, task, config), whole, tuple(notes))
 
 
 def _shared(

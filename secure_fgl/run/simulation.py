@@ -96,7 +96,7 @@ class Preparation:
         with self.plugins.in_use():
             loaded = load(
                 self.config, self.task, given=self._given, only=only,
-                agreed=self.plan.data.spec, stand_ins=stand_ins,
+                agreed=self.plan.data.spec, stand_ins=stand_ins, least=self.plan.minimum_records,
             )  # fmt: skip
         self.sites, self.whole, self.notes = loaded.sites, loaded.whole, loaded.notes
         if not stand_ins:  # an audit puts no canaries into data that are drawn

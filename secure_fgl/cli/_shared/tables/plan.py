@@ -50,6 +50,7 @@ def _head(plan: Plan) -> list[tuple[str, str]]:
             "records at a client",
         ),
         *([("edges", data.edges)] if data.edges else []),
+        ("persons", _floor(plan)),
         ("policy", ", ".join((plan.policy, *_protections(plan)))),
         ("policy digest", plan.policy_digest),
         ("plan digest", plan.digest),
@@ -59,6 +60,12 @@ def _head(plan: Plan) -> list[tuple[str, str]]:
         *_models(plan),
         *_plugins(plan),
     ]
+
+
+def _floor(plan: Plan) -> str:
+    if not plan.minimum_records:
+        return "epsilon is of single records" if plan.training else "each client is one"
+    return f"a site with training records of fewer than {plan.minimum_records} trains on nothing"
 
 
 def _who(names: Sequence[str]) -> str:
