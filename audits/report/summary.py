@@ -18,7 +18,9 @@ from protocols.plan.steps import Step
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.roles import Role
 
-REHEARSAL = "REHEARSAL: one person held the keys of all roles"
+REHEARSAL = (
+    "REHEARSAL: one person held the keys of all roles, and parties and engine ran as one user"
+)
 SIMULATION = "SIMULATION: roles are not separated"
 SYNTHETIC = "SYNTHETIC DATA: generated, about nobody"
 UNSAFE = "UNSAFE: messages left in clear"

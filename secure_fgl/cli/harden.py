@@ -1,4 +1,4 @@
-"""``secure-fgl site harden``: narrow what NVFlare lets others do at this site."""
+"""``secure-fgl site harden``: narrow what jobs of NVFlare may do at this site."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from secure_fgl.cli._shared.verb import Format, FormatOption, verb
+
+_READ = "other sites and the server's operator can read what the kit's user can read"
 
 
 @verb
@@ -20,10 +22,13 @@ def harden(
 ) -> int:
     """Narrow a start-up kit of NVFlare, and say what is in force in it now.
 
-    A job may name our two classes and bring no code; nobody lists or reads files from
-    afar; no log is streamed away; a server's stores lie below the kit, or where
-    nvflare deploy prepare put them. Repeat it whenever the kit was made anew or
-    prepared.
+    A job may name our two classes and bring no code; no log is streamed away;
+    NVFlare's own processes show each other certificates; a server's stores lie below
+    the kit, or where nvflare deploy prepare put them. Repeat it whenever the kit was
+    made anew or prepared.
+
+    No setting keeps other sites and the server's operator from reading what the user
+    of NVFlare's process can read: give the kit a user of its own.
     """
     from secure_fgl.cli._shared.output import print_json, print_pairs
     from secure_fgl.transports.nvflare.checks.hardening import harden_kit
@@ -37,7 +42,8 @@ def harden(
         return 0
     shown += [("a job may name", name) for name in found.classes()]
     shown += [(f"{role} may", ", ".join(may) or "nothing") for role, may in rights.items()]
-    shown += [("code in jobs", "refused"), ("logs", "stay here"), ("files from afar", "nobody")]
+    shown += [("code in jobs", "refused"), ("logs", "stay here")]
+    shown += [("its own processes", "show certificates"), ("all the same", _READ)]
     shown += [("stores", place) for place in found.stores()]
     print_pairs(shown, wrap=False)
     return 0

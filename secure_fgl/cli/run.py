@@ -106,6 +106,7 @@ def _announce(plan: Plan, federation: Federation, lines: JsonLog | None, *, tabl
     from secure_fgl.cli._shared.tables.plan import print_plan
     from secure_fgl.defaults import said
     from secure_fgl.devices.choosing import told
+    from secure_fgl.transports.nvflare.site.supervisor import NOT_SEPARATED
 
     if lines is not None:
         facts = {"plan": plan.digest, "policy": plan.policy, "rounds": plan.rounds}
@@ -116,6 +117,7 @@ def _announce(plan: Plan, federation: Federation, lines: JsonLog | None, *, tabl
         say("SIMULATION: roles are not separated", style="bold yellow")
     else:
         say("REHEARSAL: one machine holds the keys of all roles", style="bold yellow")
+        say(NOT_SEPARATED, style="bold yellow")
     if plan.data.synthetic:
         say("SYNTHETIC DATA", style="bold yellow")
     if table:

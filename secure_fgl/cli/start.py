@@ -15,14 +15,14 @@ from secure_fgl.cli._shared.verb import verb
 def start(
     party: Annotated[Path, typer.Argument(metavar="PARTY", help="The party's folder.")],
     kit: Annotated[
-        Path | None,
+        Path,
         typer.Option(
             "--kit",
             metavar="KIT",
             readable=False,  # which it should not be
-            help="NVFlare's kit of this site; its owner may connect.",
+            help="NVFlare's kit of this site, another user's; that user may connect.",
         ),
-    ] = None,
+    ],
     run: RunOption = None,
     socket: Annotated[
         Path | None,
@@ -43,25 +43,23 @@ def start(
     Each run has a process and a socket of its own: its name follows that of --socket
     after a dot, and no job of another run finds it.
 
-    Where NVFlare runs under a user of its own, --socket names a place that both
-    reach: in a folder of this user's, mode 0750, whose group is NVFlare's.
+    NVFlare runs under a user of its own, or nothing is started: other sites and
+    the server's operator can read what NVFlare's user can read. --socket names a
+    place that both users reach: in a folder of this user's, mode 0750, whose group
+    is NVFlare's.
     """
     import os
 
     from secure_fgl.cli._shared.output import say
     from secure_fgl.errors import UsageError
+    from secure_fgl.transports.nvflare.checks.isolation import check_two_users
     from secure_fgl.transports.nvflare.site.supervisor import start as keep_up
 
-    me = os.geteuid()
-    try:
-        engine = me if kit is None else kit.stat().st_uid
-    except OSError as error:
-        raise UsageError(f"{kit} cannot be read ({error.strerror}).") from error
-    if engine not in (me, 0) and socket is None:
+    engine = check_two_users(os.geteuid(), kit)
+    if socket is None:
         raise UsageError(
             "The kit belongs to another user, who cannot reach the party's folder.",
             why="NVFlare runs under a user of its own, which is as it should be",
             fix="--socket FILE in a folder of this user's, mode 0750, whose group is NVFlare's",
         )
-    users = sorted({me, engine})
-    return keep_up(party, run=run, place=socket, users=users, again=again, say=say)
+    return keep_up(party, run=run, place=socket, users=[engine], again=again, say=say)

@@ -34,5 +34,5 @@ def stop(
         print_json({"party": str(party), "stopped": stopped})
         return 0
     told = ", ".join(stopped) or "nothing: there is no run here"
-    say(f"Stopped {told}. Nothing leaves until: secure-fgl site start PARTY --again")
+    say(f"Stopped {told}. Nothing leaves until site start is run as before, with --again")
     return 0

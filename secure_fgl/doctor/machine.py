@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -21,9 +22,10 @@ from secure_fgl.data import ROOT_VARIABLE
 from secure_fgl.devices.choosing import gpu
 from secure_fgl.doctor.installed import extra, extras, requirements
 from secure_fgl.errors import UsageError
-from secure_fgl.isolation.kernel import CannotIsolate, check_kernel
+from secure_fgl.isolation.kernel import CannotIsolate, check_kernel, close_memory
 from secure_fgl.run.cores import usable
 from secure_fgl.store import budgets, state_store
+from secure_fgl.transports.nvflare.checks.isolation import no_engine_here
 from secure_fgl.transports.nvflare.checks.lines import Line, look
 
 __all__ = ["examine"]
@@ -53,6 +55,8 @@ def examine(folder: Path) -> Iterator[Line]:
         ("clock", _clock),
         ("data", _data),
         ("isolation", _isolation),
+        ("memory", _memory),
+        ("engine", lambda _: no_engine_here()),
         ("device", _device),
     ]
     for name, check in checks:
@@ -213,6 +217,29 @@ def _device(_: Path) -> str:
     if name:
         return f"device=cuda and device=auto train on {name}; device=cpu, the default, does not"
     raise NotChecked("no GPU that PyTorch can use; clients train on the processor")
+
+
+def _memory(_: Path) -> str:
+    """A child closes its memory as a process with keys does."""
+    if sys.platform != "linux":
+        raise NotChecked(
+            f"{platform.system()} has no prctl: processes that hold keys cannot keep their memory "
+            "from their user's other processes here, only from core dumps"
+        )
+    child = os.fork()
+    if child == 0:
+        code = 1
+        with suppress(BaseException):
+            close_memory()
+            code = 0
+        os._exit(code)
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0:
+        raise UsageError(
+            "A process that holds keys cannot close its memory here.",
+            why="the kernel refuses prctl(PR_SET_DUMPABLE)",
+            fix="let the container's seccomp profile pass prctl",
+        )
+    return "processes that hold keys are closed to their user's other processes, not to root"
 
 
 def _isolation(_: Path) -> str:

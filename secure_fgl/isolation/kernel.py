@@ -28,7 +28,7 @@ from typing import Any
 
 from secure_fgl.errors import UsageError
 
-__all__ = ["CannotIsolate", "check_kernel", "close_sandbox", "set_traceable"]
+__all__ = ["CannotIsolate", "check_kernel", "close_memory", "close_sandbox", "set_traceable"]
 
 _PR_GET_SECCOMP, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 21, 22, 38
 _PR_SET_PDEATHSIG = 1
@@ -143,6 +143,28 @@ def set_traceable(allowed: bool) -> bool:
     before = _prctl(_PR_GET_DUMPABLE) == 1
     _prctl(_PR_SET_DUMPABLE, int(allowed))
     return before
+
+
+def close_memory() -> None:
+    """Keep what this process holds in memory from its user's other processes, and from core dumps.
+
+    Until it ends or runs another program: none of them may attach to it or read its memory. Who
+    has ``CAP_SYS_PTRACE``, as root has, may all the same. On a system without prctl only core dumps
+    are refused; `secure-fgl doctor` says so.
+
+    Raises:
+        UsageError: the kernel refuses; nothing secret may be loaded then.
+    """
+    try:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if sys.platform == "linux":
+            set_traceable(False)
+    except OSError as error:
+        raise UsageError(
+            f"This process cannot close its memory to others ({error.strerror}).",
+            why="it is to hold secret keys, and the kernel refuses prctl(PR_SET_DUMPABLE)",
+            fix="let the container's seccomp profile pass prctl",
+        ) from error
 
 
 def threads() -> int:

@@ -28,6 +28,7 @@ from nvflare.fuel.utils.config_service import ConfigService
 
 from secure_fgl.errors import UsageError
 from secure_fgl.transports.nvflare import kits
+from secure_fgl.transports.nvflare.engine.listener import mutual
 from secure_fgl.transports.nvflare.engine.memory import COMMUNICATION, COMMUNICATION_FILE, MEMORY
 from secure_fgl.transports.nvflare.pushed.turns import Turns
 from secure_fgl.transports.nvflare.site.codes import Code, Heard
@@ -88,11 +89,11 @@ def test_nvflare_sends_in_small_pieces_and_forgets_answers_soon(
 def test_how_an_operator_s_kit_sends_stays(made: kits.Kits, tmp_path: Path) -> None:
     kit = Path(shutil.copytree(made.sites["site-1"], tmp_path / "kit"))
     file = kit / "local" / COMMUNICATION_FILE
-    assert json.loads(file.read_text()) == COMMUNICATION
+    assert json.loads(file.read_text()) == mutual(COMMUNICATION)
     own = {"streaming_window_size": 1 << 26, "max_message_size": 5}
     file.write_text(json.dumps(own))
     kits.harden(kit)
-    assert json.loads(file.read_text()) == {**COMMUNICATION, **own}
+    assert json.loads(file.read_text()) == mutual({**COMMUNICATION, **own})
     for wrong in ("[]", "{", "\udcff"):
         file.write_text(wrong, errors="surrogateescape")
         with pytest.raises(UsageError, match="not as NVFlare wants it"):

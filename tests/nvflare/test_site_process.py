@@ -33,12 +33,13 @@ from secure_fgl.transports.nvflare.checks import listed
 from secure_fgl.transports.nvflare.checks.lines import Status, Subject, look, utc
 from secure_fgl.transports.nvflare.executor import Seat
 from secure_fgl.transports.nvflare.party_process import open_process
-from secure_fgl.transports.nvflare.site import channel
+from secure_fgl.transports.nvflare.site import channel, supervisor
 from tests.nvflare.processes import ROOT, children, until
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, side
 from tests.secure_fgl.cli_tools import invoke
 
 AUTHORITY = "site-6"
+MODULE = supervisor.__name__
 
 
 ALONE = ("unshare", "--net", "--user", "--map-root-user", "--")
@@ -56,7 +57,7 @@ def lonely() -> bool:
 
 @dataclass
 class Site:
-    """A party's own process, started as its operator would."""
+    """A party's own process; who asks it is of the same user, as in a rehearsal."""
 
     folder: Path
     kit: Path
@@ -65,8 +66,7 @@ class Site:
 
     def start(self, *more: str, alone: bool = False) -> subprocess.Popen[bytes]:
         """Start it; `alone`: in namespaces of its own."""
-        command = [sys.executable, "-m", "secure_fgl", "site", "start", str(self.folder)]
-        command += ["--kit", str(self.kit), *more]
+        command = [sys.executable, "-m", MODULE, str(self.folder), *more]
         if alone:
             command = [*ALONE, *command]
         with (self.folder / "process.log").open("ab") as log:
@@ -77,6 +77,15 @@ class Site:
             )  # fmt: skip
         self.started.append(process)
         return process
+
+    def refusal(self) -> str:
+        """Start it where that is refused; return what it says."""
+        done = subprocess.run(
+            [sys.executable, "-m", MODULE, str(self.folder)], capture_output=True, text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 2
+        return done.stderr
 
     def session(self) -> int:
         (found,) = children(self.started[-1].pid, "nvflare.site.session")
@@ -151,13 +160,14 @@ def signed(site: Site, *, keyed: bool = True) -> bool:
 def test_a_site_is_killed_stopped_and_goes_on(made: Parties, site: Site) -> None:
     call, head = first_call(made), side(site.folder) / "heads" / "key-authority.checkpoint"
     assert ask(call) == (ReturnCode.EARLY_TERMINATION, [])  # nothing was started
-    supervisor = site.start()
+    parent = site.start()
     until(site.listens)
+    limits = Path(f"/proc/{site.session()}/limits").read_text().splitlines()
+    assert [line.split()[4:6] for line in limits if "core" in line] == [["0", "0"]]
     assert ask(b"no envelope") == (ReturnCode.BAD_TASK_DATA, [])
     code, first = ask(call)
     assert code == ReturnCode.OK and len(first) == 1
-    twice = invoke("site", "start", str(site.folder))
-    assert twice.exit_code == 2 and "started already" in twice.stderr
+    assert "started already" in site.refusal()
 
     os.kill(site.session(), signal.SIGKILL)
     until(lambda: not site.listens())
@@ -166,16 +176,15 @@ def test_a_site_is_killed_stopped_and_goes_on(made: Parties, site: Site) -> None
     assert ask(call) == (ReturnCode.OK, first)  # the very answer: it was taken up again
     assert not head.exists()
 
-    os.kill(supervisor.pid, signal.SIGSTOP)  # it hangs: the operator's word holds all the same
+    os.kill(parent.pid, signal.SIGSTOP)  # it hangs: the operator's word holds all the same
     assert invoke("site", "stop", str(site.folder), "--patience", "0").exit_code == 2
     assert ask(call)[1] == []
-    os.kill(supervisor.pid, signal.SIGCONT)
+    os.kill(parent.pid, signal.SIGCONT)
     assert invoke("site", "stop", str(site.folder)).exit_code == 0
-    assert supervisor.wait(30) == 0
+    assert parent.wait(30) == 0
     assert ask(call) == (ReturnCode.EARLY_TERMINATION, [])
     assert signed(site)
-    refused = invoke("site", "start", str(site.folder))
-    assert refused.exit_code == 2 and "--again" in refused.stderr
+    assert "--again" in site.refusal()
 
     again = site.start("--again")
     until(site.listens)

@@ -1,16 +1,19 @@
 """docs/pilot.md walked by six users, from the first key to the run that all sides hold up.
 
 Each types the lines of its party in its own home. What one has of another came by the folders that
-the page describes, and is what its table lists.
+the page describes, and is what its table lists. Six more users run NVFlare, whose kits root gives
+to them; without root there are none, and nothing of a pilot would start.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -34,7 +37,7 @@ from tests.nvflare import users
 from tests.nvflare.processes import until
 from tests.nvflare.users import User
 from tests.pilot_page import blocks, console, document, table
-from tests.secure_fgl.cli_tools import invoke
+from tests.secure_fgl.cli_tools import ROOT, invoke
 
 pytestmark = pytest.mark.long
 
@@ -76,6 +79,7 @@ class Walk:
 
     base: Path
     users: dict[str, User]
+    engines: dict[str, User]
     port: int
     given: dict[tuple[str, str], str] = field(default_factory=dict)
     started: dict[str, list[subprocess.Popen[bytes]]] = field(default_factory=dict)
@@ -91,7 +95,8 @@ class Walk:
 
     def here(self, line: str) -> str:
         """Return a line with this machine's server; an administrator is called as before."""
-        return re.sub(rf"(?<!@){re.escape(HOST)}", kits.SERVER, line)
+        line = re.sub(rf"(?<!@){re.escape(HOST)}", kits.SERVER, line)
+        return line.replace("/srv/pilot", str(self.base))
 
     def hand_on(self, giver: str) -> None:
         """Give each file of the page's table that is new, as the page says."""
@@ -116,19 +121,24 @@ class Walk:
     def start(self, line: str, party: str) -> None:
         """Start one of the two things that a site runs."""
         log = self.base / "logs" / f"{party}.log"
+        by = self.engines if line.endswith("start.sh") else self.users
         self.started.setdefault(party, []).append(
-            self.users[party].starts(self.here(likewise(line, party)), log)
+            by[party].starts(self.here(likewise(line, party)), log)
         )
 
     def ups(self, party: str) -> int:
         return (self.base / "logs" / f"{party}.log").read_text().count(UP)
 
     def trespass(self) -> dict[str, tuple[list[str], list[str]]]:
-        """Let each try all in the home of each, its own too; return what was tried, and opened."""
-        places = {p: [u.home, *sorted(u.home.rglob("*"))] for p, u in self.users.items()}
+        """Let each try all that is of each, its own too; return what was tried, and opened."""
+        places = dict[str, list[Path]]()
+        for user in self.users.values():
+            both = (user.home, self.base / f"{user.name}-meet")
+            places[user.name] = [p for home in both for p in (home, *sorted(home.rglob("*")))]
+        everybody = [*self.users.values(), *self.engines.values()]
         return {
-            f"{who} at {whose}": ([str(path) for path in paths], user.opens(paths))
-            for who, user in self.users.items()
+            f"{user.name} at {whose}": ([str(path) for path in paths], user.opens(paths))
+            for user in everybody
             for whose, paths in places.items()
         }
 
@@ -154,13 +164,41 @@ def _named(file: str, party: str) -> str:
     return file.replace("PARTY", party).replace("NAME", NAMES[party])
 
 
-def homes(base: Path, *, one: bool) -> dict[str, User]:
+def as_root(line: str) -> None:
+    """Run a line of root's."""
+    place = str(Path(sys.executable).parent)
+    path = os.pathsep.join([place, os.environ["PATH"]])
+    done = subprocess.run(
+        line.split(), env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}, cwd="/",
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+
+
+def numbered(line: str, party: str) -> str:
+    """Return a line of root's for a party, with the numbers of its two users for their names."""
+    uid = users.FIRST_UID + [*NAMES].index(party)
+    line = re.sub(r"(-o|-g|-R) north-engine(:north-engine)?", rf"\1 {uid + 100}\2", line)
+    line = line.replace(":north-engine", f":{uid + 100}").replace("-o north ", f"-o {uid} ")
+    return likewise(line, party)
+
+
+def hand_kits_over(walk: Walk) -> None:
+    """Let root give each kit to NVFlare's own user, by the page's own lines."""
+    for party in NAMES:
+        for line in console("The engine's kits"):
+            as_root(walk.here(numbered(line, party)))
+        home, uid = walk.base / f"{party}-engine", users.FIRST_UID + [*NAMES].index(party) + 100
+        walk.engines[party] = User(f"{party}-engine", home, uid, walk.base / "hold")
+
+
+def homes(base: Path) -> dict[str, User]:
     """Make what root makes, by the page's own lines."""
     found, (ground, home, beside, *_) = dict[str, User](), console("Who works where")
     subprocess.run(ground.replace("/srv/pilot", str(base)).split(), check=True, timeout=60)
     for number, party in enumerate(NAMES):
-        uid = None if one else users.FIRST_UID + number
-        whose = "" if one else f"-o {uid} -g {uid}"
+        uid = users.FIRST_UID + number
+        whose = f"-o {uid} -g {uid}"
         for line in (home, beside):
             words = re.sub(r"\bnorth\b", party, line.replace("-o north -g north", whose))
             words = words.replace("/srv/pilot", str(base))
@@ -255,10 +293,13 @@ def walk() -> Iterator[Walk]:
     base = Path(tempfile.mkdtemp(prefix="secure-fgl-six-"))  # others reach pytest's own not
     (base / "hold").mkdir(mode=0o700)
     (base / "logs").mkdir(mode=0o700)
-    one = bool(users.why_one(base / "hold"))
-    found = Walk(base, homes(base, one=one), kits.free_port())
+    if why := users.why_one(base / "hold"):
+        shutil.rmtree(base)
+        pytest.skip(f"all are one user here, and nothing of a pilot starts then: {why}")
+    found = Walk(base, homes(base), {}, kits.free_port())
     try:
         agree(found)
+        hand_kits_over(found)
         with users.adopting():
             try:
                 run(found)
@@ -296,10 +337,15 @@ def test_the_run_is_that_of_a_simulation_and_all_sides_hold(
 
 
 def test_nobody_reads_what_is_another_s(walk: Walk) -> None:
-    if why := users.why_one(walk.base / "hold"):
-        pytest.skip(f"all are one user here: {why}")
     for when, found in walk.readable.items():
-        assert len(found) == len(NAMES) ** 2
+        assert len(found) == 2 * len(NAMES) ** 2
+        for who in NAMES:  # what other sites read by way of NVFlare's user, too
+            for whose in NAMES:
+                tried, opened = found[f"{who}-engine at {whose}"]
+                met = (
+                    {path for path in tried if f"/{whose}-meet" in path} if who == whose else set()
+                )
+                assert {*opened} == met, (when, who, whose)
         for who, user in walk.users.items():
             for whose in NAMES:
                 tried, opened = found[f"{who} at {whose}"]
@@ -309,10 +355,10 @@ def test_nobody_reads_what_is_another_s(walk: Walk) -> None:
                     continue
                 own = {str(user.home / "parties" / who / "identity.json"), str(user.home)}
                 own |= {path for path in tried if path.endswith("nodes.csv")}
-                sockets = {path for path in tried if "/socket." in path}
+                sockets = {path for path in tried if "-meet/socket." in path}
                 assert len(sockets) == (1 if when == "while it runs" else 0)
                 assert own | sockets <= {*opened}, (when, who)  # the control
-    for user in walk.users.values():
+    for user in (*walk.users.values(), *walk.engines.values()):
         for path in user.home.rglob("*"):
             assert path.lstat().st_uid == user.uid, path
 
@@ -327,8 +373,6 @@ def test_what_is_handed_over_is_for_its_receiver_alone(walk: Walk) -> None:
     for party, files in laid.items():
         assert (walk.base / f"for-{party}").stat().st_mode & 0o7777 == 0o3733
         assert {file.stat().st_mode & 0o777 for file in files} == {0o640}
-    if users.why_one(walk.base / "hold"):
-        return
     everything = [file for files in laid.values() for file in files]
     givers = {user.uid: who for who, user in walk.users.items()}
     for who, user in walk.users.items():

@@ -27,11 +27,13 @@ from secure_fgl.cli._shared.charters import models_of
 from secure_fgl.config import Config
 from secure_fgl.consortium import Consortium
 from secure_fgl.data.own import load_spec
+from secure_fgl.errors import UsageError
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
 from secure_fgl.transports.nvflare.facts import Facts
 from secure_fgl.transports.nvflare.party import PartyKit
+from secure_fgl.transports.nvflare.site.supervisor import start as keep_up
 from tests.pilot_page import PAGE, blocks, console, document
 from tests.secure_fgl.cli_tools import ROOT, invoke
 from tests.secure_fgl.test_own_docs import walk
@@ -320,9 +322,10 @@ def test_the_page_s_words_on_stopping_hold_at_a_site_that_has_nothing_at_work() 
     starts, _, stops, again = console("Starting a site")
     os.chdir("stopped")
     assert invoke(*stops.split()[1:]).exit_code == 0
-    refused = invoke(*starts.split()[1:3], "parties/north")
-    assert refused.exit_code == 2
-    assert again.split()[-1] == "--again" and "--again" in refused.stderr
+    with pytest.raises(UsageError) as refused:
+        keep_up("parties/north", users=[os.geteuid()], say=print)
+    assert starts.startswith("secure-fgl site start parties/north --kit ")
+    assert again == f"{starts} --again" and "--again" in refused.value.fix
     (sweeps,) = console("The model, and forgetting")
     done = invoke(*sweeps.split()[1:])
     assert done.exit_code == 0 and "Nothing is over" in done.stderr

@@ -164,8 +164,8 @@ EXAMPLE = {
     "renew": example("secure-fgl site renew /srv/party"),
     "harden": example("secure-fgl site harden /srv/party --kit /srv/kit"),
     "start": example(
-        "secure-fgl site start /srv/party --kit /srv/kit",
-        "secure-fgl site start /srv/party --again",
+        "secure-fgl site start /srv/party --kit /srv/kit --socket /run/meet/socket",
+        "secure-fgl site start /srv/party --kit /srv/kit --socket /run/meet/socket --again",
     ),
     "stop": example("secure-fgl site stop /srv/party"),
     "sweep": example("secure-fgl site sweep /srv/party"),

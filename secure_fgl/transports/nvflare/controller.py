@@ -18,6 +18,7 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
+from secure_fgl.transports.nvflare.engine.listener import check_listener
 from secure_fgl.transports.nvflare.pushed.awaited import JobAborted
 from secure_fgl.transports.nvflare.pushed.carrier import PushCarrier
 from secure_fgl.transports.nvflare.site import channel
@@ -41,6 +42,7 @@ class Conductor(Controller):  # type: ignore[misc] # nvflare is untyped
 
     Raises:
         ValueError: that is no run's name; the job fails before anything is opened.
+        UsageError: the engine listens in clear; the job fails, too.
 
     Attributes:
         carries: what makes the carrier of a job.
@@ -50,6 +52,7 @@ class Conductor(Controller):  # type: ignore[misc] # nvflare is untyped
 
     def __init__(self, run: str, deadline: float = 600.0) -> None:
         super().__init__()
+        check_listener()
         channel.of_run(Path(channel.SOCKET), run)
         self._run, self._exchange_deadline = run, float(deadline)
 

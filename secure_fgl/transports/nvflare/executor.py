@@ -20,6 +20,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from protocols.errors import BadEnvelope
+from secure_fgl.transports.nvflare.engine.listener import check_listener
 from secure_fgl.transports.nvflare.pushed.turns import Turns, Work
 from secure_fgl.transports.nvflare.site import channel
 from secure_fgl.transports.nvflare.site.codes import Code, Heard
@@ -52,10 +53,12 @@ class Seat(Executor):  # type: ignore[misc] # nvflare is untyped
 
     Raises:
         ValueError: that is no run's name; the job fails before anything is opened.
+        UsageError: the engine listens in clear; the job fails, too.
     """
 
     def __init__(self, run: str) -> None:
         super().__init__()
+        check_listener()
         channel.of_run(Path(channel.SOCKET), run)
         self._run, self._last, self._turns = run, Code.DONE, Turns()
 

@@ -1,10 +1,14 @@
 """Start-up kits with mutual TLS, hardened, and the processes of one federation on this machine.
 
 ``provision`` makes what each organisation would get from the project's administrator. ``harden``
-then narrows it: only our two classes may be named by a job, no job brings code, nobody lists or
-reads a site's files from afar, no log of a site is streamed away, no state lies where all users
-share it, and messages go in pieces that keep memory flat. Between organisations each site's
+then narrows it: only our two classes may be named by a job, no job brings code, no log of a site is
+streamed away, no state lies where all users share it, the engine's own processes show each other
+certificates, and messages go in pieces that keep memory flat. Between organisations each site's
 operator runs `harden` on its own kit.
+
+No setting closes NVFlare's channel for administrators: it looks at rights only where the message
+asks for that. So any enrolled site and the server's operator can read what the engine's user can
+read, and stop the engine. Therefore a party runs under another user than the engine (ADR 0087).
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from protocols.errors import EvidenceError
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import Folder
 from secure_fgl.transports.nvflare.ending import end, held_back, kill
+from secure_fgl.transports.nvflare.engine.listener import mutual
 from secure_fgl.transports.nvflare.engine.memory import COMMUNICATION, COMMUNICATION_FILE, MEMORY
 from secure_fgl.transports.nvflare.engine.stores import keep_below
 from secure_fgl.transports.nvflare.site.channel import SOCKET, SOCKET_VARIABLE
@@ -45,9 +50,11 @@ RIGHTS = {
     "clone_job": "none", "download_job": "none", "shell_commands": "none", "byoc": "none",
     "server-predeployed-flwr": "none",
 }  # fmt: skip
-"""What an administrator may do at a site; NVFlare denies what stands in no list."""
+"""What an administrator may do at a site, where a message asks NVFlare to look; what stands in no
+list is denied then."""
 NO_STREAMS = ("site_log_streamer", "log_receiver")
 """Components that a hardened kit has no more."""
+_REHEARSED = "secure_fgl.transports.nvflare.site.supervisor"
 
 
 @dataclass(frozen=True)
@@ -94,8 +101,9 @@ def provision(folder: str | Path, sites: Sequence[str], *, port: int) -> Kits:
 def harden(kit: Path) -> None:
     """Narrow one provisioned kit of a server or site; see the head of this file.
 
-    How it sends stays where its operator wrote that down (`COMMUNICATION`). Root may do this in a
-    folder that the kit's user can write to, so no link is followed.
+    How it sends stays where its operator wrote that down (`COMMUNICATION`), but for how it listens
+    for its own processes (`mutual`). Root may do this in a folder that the kit's user can write
+    to, so no link is followed.
 
     Raises:
         UsageError: it is not a kit as NVFlare 2.9 makes them, or what stands there on how it sends
@@ -137,7 +145,7 @@ def _sending(kit: Folder) -> dict[str, Any]:
             why="somebody wrote down there how this kit sends, and a mistake is in it",
             fix="mend it, or take it away, then harden the kit again",
         )
-    return {**COMMUNICATION, **own}
+    return mutual({**COMMUNICATION, **own})
 
 
 def _project(sites: Sequence[str], port: int) -> dict[str, Any]:
@@ -188,6 +196,7 @@ def free_port() -> int:
 class Processes:
     """A site's engine and its party's own process, each the leader of a process group of its own.
 
+    All of them run as the user who rehearses, so nothing keeps the engine from a party's files.
     The engine's job runs in a child of its process, and so does a party's session, so stopping
     means ending whole groups.
     """
@@ -225,7 +234,7 @@ class Processes:
         self.running[site] = _started(whole, environment, kit / "process.log", kit)
 
     def start_party(self, site: str, *more: str) -> None:
-        """Start a party's own process, as ``secure-fgl site start`` does.
+        """Start a party's own process for an engine of the same user, which `site start` refuses.
 
         Args:
             site: where the party is.
@@ -234,8 +243,7 @@ class Processes:
         party, environment = self.parties[site], {"OMP_NUM_THREADS": "1"}
         if self.data_root is not None:
             environment["SECURE_FGL_DATA"] = str(self.data_root)
-        command = [sys.executable, "-m", "secure_fgl", "site", "start", str(party)]
-        whole = [*command, "--kit", str(self._kit(site)), *more]
+        whole = [sys.executable, "-m", _REHEARSED, str(party), *more]
         self.at_parties[site] = _started(whole, environment, party / "process.log")
 
     def _kit(self, site: str) -> Path:

@@ -28,10 +28,10 @@
 RUN is the run's name. Whoever reaches a run does so by that name, and what lies in its folder must
 be of it: a run that this party never joined has no folder, and so no process and no socket.
 
-NVFlare lets an administrator list and read files below a site's workspace unless the site forbids
-it, and sends a site's resource file to the server. So nothing of ours lies there, and NVFlare's
-processes need not be able to read this folder: they reach the party's own process through its
-socket (`secure_fgl.transports.nvflare.site`).
+NVFlare lets others read what the user of its process can read, and sends a site's resource file to
+the server (ADR 0087). So nothing of ours lies in its workspace, and that user is another one, who
+cannot read this folder: NVFlare's processes reach the party's own through its socket
+(`secure_fgl.transports.nvflare.site`).
 """
 
 from __future__ import annotations

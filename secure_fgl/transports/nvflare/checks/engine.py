@@ -23,6 +23,7 @@ from secure_fgl.transports.nvflare.checks.hardening import check_belongs
 from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
 from secure_fgl.transports.nvflare.checks.lines import NotChecked, Subject
 from secure_fgl.transports.nvflare.checks.users import closed_to_us, named
+from secure_fgl.transports.nvflare.engine.listener import OTHERS_READ
 from secure_fgl.transports.nvflare.engine.memory import COMMUNICATION
 
 __all__ = ["certificate", "in_force", "kit", "sending", "server_answers", "server_name"]
@@ -84,7 +85,7 @@ def _owners(kit: Path) -> list[tuple[Path, int]]:
 
 
 def in_force(subject: Subject) -> str:
-    """What a job and an administrator may do here is as narrow as `site harden` makes it."""
+    """What a job may do here, and who reaches the engine's port, is as `site harden` makes it."""
     found = subject.kit
     wrong = found.lacking()
     if not found.mutual:
@@ -103,7 +104,10 @@ def in_force(subject: Subject) -> str:
             if anew
             else "secure-fgl site harden PARTY --kit KIT",
         )
-    return "our two classes alone, no code in jobs, no files from afar, no streams of logs"
+    return (
+        "our two classes alone, no code in jobs, no streams of logs, nothing in clear between its "
+        f"own processes; all the same, {OTHERS_READ}"
+    )
 
 
 def sending(subject: Subject) -> str:

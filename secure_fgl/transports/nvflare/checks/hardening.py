@@ -46,8 +46,8 @@ def check_belongs(party: Path, kit: KitFiles, run: str | None = None) -> str:
         run: in which run; None: in any that the party joined.
 
     Raises:
-        UsageError: it is another's, or one folder lies in the other: NVFlare lets an administrator
-            list what lies in a kit unless the site forbids it.
+        UsageError: it is another's, or one folder lies in the other: NVFlare lets others read what
+            lies in a kit.
     """
     name, role = name_and_role(party)
     place = party.resolve()

@@ -14,6 +14,7 @@ from cryptography.x509.oid import NameOID
 
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import content
+from secure_fgl.transports.nvflare.engine.listener import CLEAR_READS, is_mutual
 from secure_fgl.transports.nvflare.engine.memory import COMMUNICATION_FILE
 from secure_fgl.transports.nvflare.engine.stores import SHARED, stores
 from secure_fgl.transports.nvflare.kits import CLASSES, NO_STREAMS, RIGHTS
@@ -144,7 +145,11 @@ class KitFiles:
         Raises:
             UsageError: a file of the kit cannot be read.
         """
-        return [*self._open_doors(), *self._open_rights()]
+        return [*self._open_doors(), *self._open_rights(), *self._open_listener()]
+
+    def _open_listener(self) -> Iterator[str]:
+        if not is_mutual(self.sending()):
+            yield f"{CLEAR_READS} (local/{COMMUNICATION_FILE})"
 
     def _open_doors(self) -> Iterator[str]:
         if not (self.folder / "local" / "resources.json").is_file():

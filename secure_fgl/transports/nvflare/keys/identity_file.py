@@ -24,6 +24,7 @@ from protocols.versions import IDENTITY
 from protocols.wire.roles import Role
 from protocols.wire.roster import Identity, Party
 from secure_fgl.errors import UsageError
+from secure_fgl.isolation.kernel import close_memory
 from secure_fgl.store.files import content
 from secure_fgl.transports.nvflare.keys.passphrase import Passphrase, of_this_site
 
@@ -59,6 +60,7 @@ def new_identity(
     Raises:
         UsageError: the folder holds an identity already, or cannot be written.
     """
+    close_memory()
     seed = entropy(_SEED_BYTES)
     text = json.dumps(_document(name, role, seed, passphrase))
     write_secret(Path(folder) / IDENTITY_FILE, text, f"The identity of {name}")
@@ -91,6 +93,8 @@ def _document(
 def load_identity(folder: Path) -> Identity:
     """Read a party's keys; a locked file asks for its passphrase, see `passphrase.of_this_site`.
 
+    Before that this process closes its memory to its user's other processes, whatever its role.
+
     Raises:
         UsageError: the file is not ours, or open to others, or its passphrase is not at hand or
             another one.
@@ -99,6 +103,7 @@ def load_identity(folder: Path) -> Identity:
     document, name, role = _read(folder)
     path = folder / IDENTITY_FILE
     check_closed(path)
+    close_memory()
     try:
         if set(document) == _CLEAR:
             return Identity.from_seed(name, role, _seed(document["seed"]))

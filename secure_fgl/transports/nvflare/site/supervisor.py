@@ -1,10 +1,12 @@
 """Starts a party's process, and starts it again when it crashed or hangs.
 
-It loads nothing of a session.
+It loads nothing of a session. ``site start`` calls it for an engine that is another user's; run as
+a module it is a rehearsal's, whose engine is this user's.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import select
@@ -19,9 +21,13 @@ from pathlib import Path
 from types import FrameType
 
 import secure_fgl
+from protocols.errors import SecureFglError
+from secure_fgl.cli._shared.verb import exit_code
 from secure_fgl.errors import BROKEN, BUDGET, DRIFT, USAGE, UsageError
+from secure_fgl.reasons import explain
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.store.sides.site_log import note
+from secure_fgl.transports.nvflare.engine.listener import OTHERS_READ
 from secure_fgl.transports.nvflare.site.channel import SOCKET, of_run
 from secure_fgl.transports.nvflare.site.control import UP
 from secure_fgl.transports.nvflare.site.leaving import (
@@ -32,7 +38,9 @@ from secure_fgl.transports.nvflare.site.leaving import (
 )
 from secure_fgl.transports.nvflare.site.watch import HUNG_SECONDS, Watch
 
-__all__ = ["start"]
+__all__ = ["NOT_SEPARATED", "main", "start"]
+
+NOT_SEPARATED = f"NOT SEPARATED: party and engine run as one user, so {OTHERS_READ}"
 
 _HOUSE = str(Path(secure_fgl.__file__).resolve().parents[1])
 _MODULE = "secure_fgl.transports.nvflare.site.session"
@@ -63,7 +71,7 @@ def start(
         folder: the party's.
         run: the run's name; None: the one run that the party joined.
         place: of the sockets, without the run's name; by default in the party's folder.
-        users: whose processes may call: this one's user, and the engine's.
+        users: whose processes may call: the engine's.
         again: go on though the site was stopped.
         hung: seconds without any sign of life after which a process that listened is ended.
         say: tells the operator what happens.
@@ -87,7 +95,7 @@ def start(
             raise UsageError(
                 "This site was stopped.",
                 why="its operator ran site stop; nothing leaves until it is told to go on",
-                fix=f"to go on with the run: secure-fgl site start {party} --again",
+                fix="to go on with the run: secure-fgl site start as before, with --again",
             )
         listens = of_run(place or party / SOCKET, joined.name)
         note_place(joined, listens)
@@ -198,3 +206,32 @@ def _ends() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Start the party of a rehearsal: the engine runs as this user, and nothing keeps it out."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("party", type=Path)
+    parser.add_argument("--run")
+    parser.add_argument("--socket", type=Path)
+    parser.add_argument("--again", action="store_true")
+    given = parser.parse_args(arguments)
+
+    def say(line: str) -> None:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+    say(NOT_SEPARATED)
+    try:
+        return start(
+            given.party, run=given.run, place=given.socket, users=[os.geteuid()],
+            again=given.again, say=say,
+        )  # fmt: skip
+    except (SecureFglError, OSError) as error:
+        for line in explain(error):
+            say(line)
+        return exit_code(error)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
