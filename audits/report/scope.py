@@ -43,10 +43,7 @@ def scope(plan: Plan, egress: Sequence[Egress], smallest: int | None) -> Scope:
             *([Fact(name="Edges", value=data.edges)] if data.edges else []),
             Fact(name="Classes", value=words.number(data.classes)),
             Fact(name="Training records of one site, at most", value=words.number(data.records)),
-            Fact(
-                name="Persons whose records a site needs to train",
-                value=words.number(plan.minimum_records or 1),
-            ),
+            Fact(name="Persons", value=plan.floor_words),
             Fact(
                 name="Smallest cohort allowed by the policy",
                 value=words.plural(plan.smallest_cohort, "client"),

@@ -285,6 +285,18 @@ class Plan(Shown):
         """The part of `code` that is of plug-ins."""
         return {entry: digest for entry, digest in self.code.items() if _PLUGIN.match(entry)}
 
+    @property
+    def floor_words(self) -> str:
+        """Of how many persons a site needs training records, in words, or why of none."""
+        if self.minimum_records:
+            return (
+                f"a site with training records of fewer than {self.minimum_records} trains on "
+                "nothing; validation and test records of fewer count as none"
+            )
+        if self.training is not None or any(item.counted for item in self.items):
+            return "no floor, as noise hides each record: its epsilon holds for any number"
+        return "no floor, as each client is one person"
+
     def bytes_up(self) -> int:
         """Upper bound of what one client sends in the whole run, in bytes, all items counted."""
         up = (i for i in self.items if i.sender == "client")

@@ -162,7 +162,7 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
         policy=policy.name,
         policy_digest=policy.digest,
         smallest_cohort=drawn.least if drawn else policy.smallest_cohort,
-        minimum_records=0 if one_person or training is not None else policy.minimum_records,
+        minimum_records=0 if one_person or policy.training else policy.minimum_records,
         scheme=scheme.name if scheme else "none",
         budget=budget(builder.items, policy, training),
         warnings=(*told, *remarks),

@@ -77,9 +77,11 @@ def load(
                 parts, names = read(config, only, agreed, tallies)
                 whole = None
             else:
-                shared, whole = _shared(config, task, given)
+                shared, data = _shared(config, task, given)
                 parts = dict(zip(called, shared, strict=True))
                 names = {client: {} for client in parts}
+                counted = [above_floor(part, least) for part in shared]
+                whole = data, masks_of(data, counted, task.spec.task)
             if stand_ins:
                 parts, names = _completed(config, parts, names, only)
                 whole, only = None, None
@@ -90,10 +92,8 @@ def load(
         return Loaded(_sites(kept, names, task, config), whole, tuple(notes))
 
 
-def _shared(
-    config: Config, task: Task, given: Dataset | None
-) -> tuple[list[Part], tuple[Dataset, Masks]]:
-    """Share a data set out, as only a simulator can."""
+def _shared(config: Config, task: Task, given: Dataset | None) -> tuple[list[Part], Dataset]:
+    """Share a data set out, as only a simulator can; return the shares, and all of it scaled."""
     data, shared = config.data, config.data.partition
     split, rule = (np.random.default_rng(learning_seed(config.seed, s)) for s in _STREAMS)
     whole = given or read_dataset(data.name, data.root, **data.options)
@@ -102,8 +102,7 @@ def _shared(
     even = shared.name != "item_category"
     masks = split_masks(whole, data.split, rng=split, public=public, stratify=even)
     parts = partition(whole, shared.name, shared.clients, masks, rule, shared.options)
-    masks = masks_of(whole, parts, task.spec.task)
-    return parts, (scaled(whole, data.features), masks)
+    return parts, scaled(whole, data.features)
 
 
 _STREAMS = ("split", "partition")

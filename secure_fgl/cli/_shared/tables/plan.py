@@ -42,7 +42,7 @@ def _head(plan: Plan) -> list[tuple[str, str]]:
     return [
         ("plan", f"{plan.algorithm}, form {plan.form}"),
         ("rounds", str(plan.rounds)),
-        ("clients", f"{len(names)} ({_who(names)}); smallest cohort {plan.smallest_cohort}"),
+        ("clients", f"{len(names)} ({who(names)}); smallest cohort {plan.smallest_cohort}"),
         (
             "data",
             f"{data.name}{' (SYNTHETIC DATA)' if data.synthetic else ''}: {data.task} task, "
@@ -50,8 +50,8 @@ def _head(plan: Plan) -> list[tuple[str, str]]:
             "records at a client",
         ),
         *([("edges", data.edges)] if data.edges else []),
-        ("persons", _floor(plan)),
-        ("policy", ", ".join((plan.policy, *_protections(plan)))),
+        ("persons", plan.floor_words),
+        ("policy", ", ".join((plan.policy, *protections(plan)))),
         ("policy digest", plan.policy_digest),
         ("plan digest", plan.digest),
         ("a client sends", f"at most {size(plan.bytes_up())} in the whole run, all items counted"),
@@ -62,13 +62,7 @@ def _head(plan: Plan) -> list[tuple[str, str]]:
     ]
 
 
-def _floor(plan: Plan) -> str:
-    if not plan.minimum_records:
-        return "epsilon is of single records" if plan.training else "each client is one"
-    return f"a site with training records of fewer than {plan.minimum_records} trains on nothing"
-
-
-def _who(names: Sequence[str]) -> str:
+def who(names: Sequence[str]) -> str:
     """Name all clients that have names of their own; of many, or numbered ones, the ends."""
     numbered = names == client_names(len(names))
     if len(names) == 1 or not (numbered or len(names) > MOST_NAMED):
@@ -76,7 +70,7 @@ def _who(names: Sequence[str]) -> str:
     return f"{names[0]} to {names[-1]}"
 
 
-def _protections(plan: Plan) -> list[str]:
+def protections(plan: Plan) -> list[str]:
     """Say what protects sums, what is compared and what is weighed, as far as there is any."""
     from protocols.disclosures.names import Disclosure
     from protocols.plan.learns import schemes
