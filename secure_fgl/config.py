@@ -294,7 +294,7 @@ class Config(Strict):
         if self.data.name == OWN:
             shared = {"name": True, "options": True}
             data |= {"split": True, "options": True, "partition": shared}
-        out = {**left, "data": data, "evaluation": {"references": True}}
+        out: Any = {**left, "data": data, "evaluation": {"references": True}}
         document = self.shared().model_dump(mode="json", exclude=out)
         return yaml.safe_dump(document, sort_keys=False)
 

@@ -227,9 +227,9 @@ class Federation:
         """
         place, said = self._given.data.partition, self.config.evaluation
         with self.plugins.in_use():
-            (task, algorithm, _), told = self._built(), ()
-            if self._given.data.name != OWN or self._whole is not None:
-                told = remarks(place.name, place.options)
+            task, algorithm, _ = self._built()
+            own = self._given.data.name == OWN and self._whole is None  # nothing is shared out
+            told = () if own else remarks(place.name, place.options)
         check_scaling(self._given.data.features, self.policy)
         check_training(algorithm, task, self.policy)
         return make_plan(

@@ -88,8 +88,8 @@ def load(
         wanted = called if only is None else only
         notes = [f"{site}: {line}" for site, t in tallies.items() for line in t.sentences()]
         notes += [f"{n}: {TOO_FEW.format(least)}" for n in wanted if trains_on_few(parts[n], least)]
-        kept = {n: above_floor(parts[n], least) for n in wanted}
-        return Loaded(_sites(kept, names, task, config), whole, tuple(notes))
+        sites = _sites({n: parts[n] for n in wanted}, names, task, config, least)
+        return Loaded(sites, whole, tuple(notes))
 
 
 def _shared(config: Config, task: Task, given: Dataset | None) -> tuple[list[Part], Dataset]:
@@ -224,19 +224,20 @@ def _only(config: Config, names: Sequence[str]) -> Config:
 
 
 def _sites(
-    parts: Mapping[str, Part], names: Mapping[str, Names], task: Task, config: Config
+    parts: Mapping[str, Part], names: Mapping[str, Names], task: Task, config: Config, least: int
 ) -> list[Site]:
     how, seed = config.data.features, config.seed
     made: dict[int, tuple[Part, Records]] = {}  # of parts with one array of edges among them
 
-    def site(part: Part, client: str, called: Names) -> Site:
+    def site(given: Part, client: str, called: Names) -> Site:
+        part = above_floor(given, least)
         edges = id(getattr(part, "edges", part))
         if edges in made:
             data = site_data(part, task.spec, made[edges][1])
         else:
             data = site_data(scaled_part(part, how), task.spec)
             made[edges] = part, data
-        told = partial(about, part, how, called)
+        told = partial(about, given, how, called)  # records as they lie in the site's folder
         return Site(data, seed=learning_seed(seed, "site", client), about=told)
 
     return [site(part, client, names[client]) for client, part in parts.items()]

@@ -50,6 +50,7 @@ from tests import forked
 from tests.laws.killing import play as play_apart
 from tests.laws.runs import config as law_config
 from tests.secure_fgl import test_canary_records
+from tests.secure_fgl.cli_tools import few
 
 RECORDS, CLIENTS = 40, 4
 BANKS = {
@@ -60,7 +61,8 @@ BANKS = {
 
 
 def policy(preset: str = "unsafe_plaintext", records: int = RECORDS) -> PrivacyPolicy:
-    return PrivacyPolicy.preset(preset).changed(name="own", canaries={"records": records})
+    """Return a policy with canaries, for sites of any number of records."""
+    return few(preset).changed(name="own", canaries={"records": records})
 
 
 def config(**facts: Any) -> Config:
@@ -335,7 +337,7 @@ def test_where_data_cannot_hold_them_nothing_is_written(
         run(tmp_path / "run", isolate=isolate, **facts)
     assert not (tmp_path / "run").exists()
     if not isolate:
-        run(tmp_path / "run", PrivacyPolicy.preset("unsafe_plaintext"), **facts)
+        run(tmp_path / "run", few(), **facts)
         assert (tmp_path / "run" / "result.json").exists()
 
 

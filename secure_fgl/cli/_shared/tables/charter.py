@@ -132,12 +132,12 @@ def _leaves(plan: Plan) -> None:
             f"{item.bytes:,}",
         )
     for what, items in rest.items():
-        names = dict.fromkeys(message.name for item in items for message in item.messages)
-        guards = dict.fromkeys(guard.partition("(")[0] for item in items for guard in item.guards)
+        kinds = {message.name for item in items for message in item.messages}
+        under = dict.fromkeys(guard.partition("(")[0] for item in items for guard in item.guards)
         table.add_row(
             cell(what),
-            cell(f"{len(names)} kinds"),
-            cell(", ".join(guards)),
+            cell(f"{len(kinds)} kinds"),
+            cell(", ".join(under)),
             str(at_most(items, lambda item: item.times)),
             f"{max(item.bytes for item in items):,}",
         )
