@@ -20,6 +20,8 @@ UNKNOWN = (
     "in which country each party is, and who operates it",
     "how long each site keeps its records, its ledger and its captured messages",
 )
+PERSONS = "Persons"
+"""Which fact says of how many a site needs records to train."""
 MOST_ROUNDS = 10_000  # of a plan, listed one by one; beyond, those in which something left
 _Route = tuple[str, str]
 
@@ -43,7 +45,7 @@ def scope(plan: Plan, egress: Sequence[Egress], smallest: int | None) -> Scope:
             *([Fact(name="Edges", value=data.edges)] if data.edges else []),
             Fact(name="Classes", value=words.number(data.classes)),
             Fact(name="Training records of one site, at most", value=words.number(data.records)),
-            Fact(name="Persons", value=plan.floor_words),
+            Fact(name=PERSONS, value=plan.floor_words),
             Fact(
                 name="Smallest cohort allowed by the policy",
                 value=words.plural(plan.smallest_cohort, "client"),

@@ -12,6 +12,9 @@ import pytest
 import yaml
 
 from audits.attacks import attack
+from audits.checks import documents
+from audits.evidence.steps import Case
+from protocols.errors import EvidenceError
 from protocols.plan.drift import drift
 from protocols.policy.policy import PRESETS, PrivacyPolicy
 from secure_fgl.attack_inputs.materials import material
@@ -321,3 +324,13 @@ def test_attacks_judge_a_run_with_a_site_below_the_floor(kind: str, tmp_path: Pa
     found = Federation(config=chosen, policy=policy).run(tmp_path / "run")
     rows = attack(material(found, data=tmp_path / "data")).rows
     assert rows and "ERROR" not in {row.verdict for row in rows}
+
+
+def test_a_plan_that_asks_for_fewer_persons_than_its_policy_does_not_verify(tmp_path: Path) -> None:
+    found = run(tmp_path / "run", graph(), CLEAR)
+    documents.plan(Case(found.view()))  # the control
+    for least in (0, 9, 11):
+        case = Case(found.view())
+        case.__dict__["plan"] = case.plan.model_copy(update={"minimum_records": least})
+        with pytest.raises(EvidenceError, match="another number of persons"):
+            documents.plan(case)

@@ -20,7 +20,7 @@ import torch
 from torch_geometric.data import Data
 
 from protocols.plan.plan import Plan
-from secure_fgl import Federation, PrivacyPolicy, UsageError
+from secure_fgl import Federation, UsageError
 from secure_fgl.config import Config
 from secure_fgl.store.finished_run import Run
 from secure_fgl.tracking import sinks
