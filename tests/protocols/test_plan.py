@@ -46,6 +46,7 @@ WORSE = {
     "policy": "other",
     "policy_digest": "0" * 64,
     "smallest_cohort": 3,
+    "minimum_records": 9,
     "scheme": "none",
     "budget": "epsilon is whatever",
     "warnings": ("UNSAFE: everything leaves in clear",),

@@ -73,6 +73,7 @@ OTHER = {
         "budget": {"epsilon": 5.0, "delta": 1e-5},
     },
     "holders": 3,
+    "minimum_records": 5,
     "messages": ("Update",),
     "models": "as_sent",
     "approvals": {"dpo": "ab" * 32},

@@ -331,8 +331,8 @@ def test_where_data_cannot_hold_them_nothing_is_written(
 ) -> None:
     """Two clients of four have no training record to make one of; the control has no canaries."""
     forked.use(monkeypatch)
-    few = {**BANKS, "split": (0.01, 0.49, 0.5)}
-    facts: Any = {"data": few, "algorithm": {"name": "fed_avg", "rounds": 1, "epochs": 1}}
+    scarce = {**BANKS, "split": (0.01, 0.49, 0.5)}
+    facts: Any = {"data": scarce, "algorithm": {"name": "fed_avg", "rounds": 1, "epochs": 1}}
     with pytest.raises(UsageError, match=r"cannot be put into these data\. \(client-2\)"):
         run(tmp_path / "run", isolate=isolate, **facts)
     assert not (tmp_path / "run").exists()
