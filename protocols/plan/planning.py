@@ -130,11 +130,7 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
     form = policy.admit(algorithm).among(len(clients))
     policy.check_cohort(len(clients))
     fewest_survivors(len(clients), policy)
-    if scheme is not None and len(clients) > scheme.max_terms:
-        raise PolicyError(
-            f"{scheme.name} adds at most {scheme.max_terms} uploads exactly.",
-            fix="choose the policy 'masks', which adds any number, or split the federation",
-        )
+    _check_terms(scheme, len(clients))
     builder = _built(algorithm, form, policy, data, clients, rounds, scheme)
     splits, drawn = builder.splits, builder.drawn
     check_covered(builder.items, policy)
@@ -175,3 +171,12 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
         drawn=drawn,
         topology=builder.topology,
     )
+
+
+def _check_terms(scheme: Scheme | None, uploads: int) -> None:
+    """Raise PolicyError where an encryption cannot add so many uploads."""
+    if scheme is not None and uploads > scheme.max_terms:
+        raise PolicyError(
+            f"{scheme.name} adds at most {scheme.max_terms} uploads exactly.",
+            fix="choose the policy 'masks', which adds any number, or split the federation",
+        )
