@@ -39,7 +39,7 @@ if __name__ == "__main__":  # a script's folder is on the path, the folder above
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks._gcfl_tables import show, show_planted
-from benchmarks.personalised import Settings, nested
+from benchmarks.personalised import Settings, federation, nested
 from benchmarks.personalised import run as run_rows
 
 GIN: Settings = {
@@ -157,16 +157,14 @@ def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
     os.environ["OMP_NUM_THREADS"] = "1"
     from benchmarks._clusters import LEAST, looked, played
     from protocols.rounds import Cohort
-    from secure_fgl.config import Config
-    from secure_fgl.federation import Federation
     from secure_fgl.run.driver import one_thread_and_deterministic
 
     began = time.perf_counter()
     chosen, guard = _settled(settings)
     document = nested({**facts, "policy": "unsafe_plaintext"}, chosen, data)
-    federation = Federation.from_config(Config.parse(document))
-    task, algorithm = federation.build()
-    prepared = federation.prepare()
+    made = federation(document)
+    task, algorithm = made.build()
+    prepared = made.prepare()
     prepared.load()
     found = prepared.sites[: settings.get("first")]
     sites = {f"client-{place:03d}": site for place, site in enumerate(found)}

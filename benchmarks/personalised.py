@@ -19,9 +19,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from secure_fgl.federation import Federation
 
 Settings = dict[str, Any]
 BBBP: Settings = {
@@ -168,8 +171,6 @@ def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
     """Run one row with one seed; `facts` are its table, row, seed and policy."""
     os.environ["OMP_NUM_THREADS"] = "1"
     from protocols.errors import Refused
-    from secure_fgl.config import Config
-    from secure_fgl.federation import Federation
 
     document = {
         **nested(facts, settings, data),
@@ -178,7 +179,7 @@ def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         try:
-            result = Federation.from_config(Config.parse(document)).run(out).result
+            result = federation(document).run(out).result
         except Refused as refused:  # a client's numbers were no longer finite
             return {**facts, "metrics": {}, "references": {}, "diverged": str(refused)}
         flattened = _flattened(out / "ledger" / "aggregator.jsonl")
@@ -186,6 +187,20 @@ def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
     kept = ("policy", "metrics", "references", "wall_s", "protect_s", "bytes_up", "model_sha256")
     found = {name: result[name] for name in kept}
     return {**facts, **found, "flattened": flattened, "highest": highest}
+
+
+def federation(document: dict[str, Any]) -> Federation:
+    """Return the federation of a document, whose sites train on whatever they have.
+
+    Figures of papers count sites of fewer than ten records in, which presets let train on nothing.
+    """
+    from protocols.policy.policy import PrivacyPolicy
+    from secure_fgl.config import Config
+    from secure_fgl.federation import Federation
+
+    chosen = Config.parse(document)
+    policy = PrivacyPolicy.load(chosen.policy).changed(minimum_records=1)
+    return Federation(config=chosen, policy=policy)
 
 
 def nested(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:

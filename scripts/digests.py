@@ -28,7 +28,7 @@ from typing import Any
 from protocols.disclosures.names import Disclosure
 from protocols.errors import PolicyError
 from protocols.plan.plan import Plan
-from protocols.policy.policy import PRESETS
+from protocols.policy.policy import PRESETS, PrivacyPolicy
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 
@@ -82,7 +82,9 @@ def repeatable(plan: Plan) -> bool:
 def digest(example: str, policy: str) -> str:
     """Return the digest of the model that a short run ends with, or why there is none."""
     settings = [*EXAMPLES[example], f"policy={policy}", "resume=false"]
-    federation = Federation.from_config(Config.load(ROOT / f"examples/{example}.yaml", settings))
+    chosen = Config.load(ROOT / f"examples/{example}.yaml", settings)
+    few = PrivacyPolicy.preset(policy).changed(minimum_records=1)  # as the examples' own policies
+    federation = Federation(config=chosen, policy=few)
     try:
         plan = federation.plan()
         if not repeatable(plan):

@@ -277,14 +277,38 @@ class Config(Strict):
         """Return what several organisations can agree on: without what is each site's own.
 
         Where data, plug-ins and budgets lie, whether state is kept, zeros are made ahead, answers
-        isolated, and faults that a simulator plays, are nobody else's business; at a site they
-        have their defaults.
+        isolated, and faults and references of a simulator, are nobody else's business; at a site
+        they have their defaults. So has how a simulator splits and shares out a published set,
+        where the data are the sites' own tables.
         """
         own = {"budget": BudgetConfig(), "faults": FaultsConfig(), "transport": TransportConfig()}
         kept = {name: Config.model_fields[name].default for name in _OWN}
-        data = self.data.model_copy(update={"root": None})
-        named = {"data": data, "plugins": self.plugin_names}
+        scored = self.evaluation.model_copy(update={"references": ()})
+        named = {"data": self._shared_data(), "plugins": self.plugin_names, "evaluation": scored}
         return self.model_copy(update={**own, **kept, **named})
+
+    def _shared_data(self) -> DataConfig:
+        """Return what is agreed on of the data; of own tables the rest stands in ``spec.yaml``."""
+        if self.data.name != OWN:
+            return self.data.model_copy(update={"root": None})
+        place = self.data.partition
+        named = PartitionConfig(clients=place.clients, names=place.names)
+        return DataConfig(name=OWN, features=self.data.features, partition=named)
+
+    def agreed_text(self) -> str:
+        """Return as YAML what a charter holds: each setting that is in force, and no other.
+
+        Between organisations answers are isolated and travel over the network, whatever a
+        configuration says. Sites of own tables are its clients, split as ``spec.yaml`` says.
+        """
+        left = {name: True for name in (*_OWN, "budget", "faults", "transport")}
+        data: dict[str, Any] = {"root": True}
+        if self.data.name == OWN:
+            shared = {"name": True, "options": True}
+            data |= {"split": True, "options": True, "partition": shared}
+        out: Any = {**left, "data": data, "evaluation": {"references": True}}
+        document = self.shared().model_dump(mode="json", exclude=out)
+        return yaml.safe_dump(document, sort_keys=False)
 
     def text(self) -> str:
         """Return the configuration as YAML.

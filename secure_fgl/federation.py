@@ -258,7 +258,9 @@ class Federation:
         """
         place, said = self._given.data.partition, self.config.evaluation
         with self.plugins.in_use():
-            (task, algorithm, _), told = self._built(), remarks(place.name, place.options)
+            task, algorithm, _ = self._built()
+            own = self._given.data.name == OWN and self._whole is None  # nothing is shared out
+            told = () if own else remarks(place.name, place.options)
         check_scaling(self._given.data.features, self.policy)
         check_training(algorithm, task, self.policy)
         return make_plan(
@@ -271,6 +273,7 @@ class Federation:
             seed=learning_seed(self.config.seed, "init"),
             plugins=self.plugins.code,
             remarks=(*told, *self._in_the_open()),
+            one_person=bool(getattr(task, "alone", False)),
         )
 
     def _in_the_open(self) -> Sequence[str]:

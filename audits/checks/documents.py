@@ -89,6 +89,11 @@ def plan(case: Case) -> str:
         fail("plan", "the plan names another policy than policy.json")
     if case.plan.smallest_cohort < case.policy.smallest_cohort:
         fail("plan", "the plan allows smaller cohorts than the policy")
+    persons = case.plan.data.task == "rating" or case.policy.training is not None
+    if case.plan.minimum_records != case.policy.minimum_records and (
+        case.plan.minimum_records or not persons
+    ):
+        fail("plan", "the plan lets sites train on records of another number of persons")
     seen = 0
     for party, number, entry in _naming_a_plan(case):
         seen += 1

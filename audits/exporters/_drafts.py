@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from audits.explain import find
 from audits.report import words
 from audits.report.models import Report
+from audits.report.scope import PERSONS
 
 _MARKUP = re.compile(r"[\\`*_{}\[\]#|~]")
 MEASURES = {
@@ -135,10 +136,17 @@ def measures(report: Report) -> list[tuple[str, str]]:
     found["Smallest cohort"] = (
         f"Totals are opened over at least {words.plural(subject.smallest_cohort, 'client')}."
     )
+    if told := persons(report):
+        found["Persons at a site"] = f"{told[0].upper()}{told[1:]}."
     for row in report.accounting:
         if row.covered:
             found[f"Privacy budget of a {row.unit}"] = row.statement
     return list(found.items())
+
+
+def persons(report: Report) -> str:
+    """Return of how many persons a site needs records to train; empty in an older report."""
+    return next((fact.value for fact in report.scope.data if fact.name == PERSONS), "")
 
 
 def one_line(text: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 
+from audits.exporters._drafts import persons
 from audits.report import words
 from audits.report.models import Egress, Report
 
@@ -73,7 +74,7 @@ def _facts(report: Report, row: Egress) -> dict[str, str]:
         "(d) categories of recipients": _role(report, row.recipient_role),
         "(d) who else learns what": learns,
         "(g) technical security measures": f"{words.protection(row.protection)}: "
-        f"{' > '.join(row.protection) or 'none'}",
+        f"{' > '.join(row.protection) or 'none'}; persons at a site: {persons(report) or '-'}",
         "envelopes": str(row.count),
         "bytes": str(row.bytes),
         "first entry of the ledgers": subject.first_entry,

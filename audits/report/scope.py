@@ -24,6 +24,8 @@ _PLACES = {
     "isolated": "in a process of their own, without keys, network and files",
     "in the clients' own process": "beside all clients' keys and data (isolate: false)",
 }
+PERSONS = "Persons"
+"""Which fact says of how many a site needs records to train."""
 MOST_ROUNDS = 10_000  # of a plan, listed one by one; beyond, those in which something left
 _Route = tuple[str, str]
 
@@ -50,6 +52,7 @@ def scope(
             *([Fact(name="Edges", value=data.edges)] if data.edges else []),
             Fact(name="Classes", value=words.number(data.classes)),
             Fact(name="Training records of one site, at most", value=words.number(data.records)),
+            Fact(name=PERSONS, value=plan.floor_words),
             Fact(
                 name="Smallest cohort allowed by the policy",
                 value=words.plural(plan.smallest_cohort, "client"),

@@ -78,6 +78,8 @@ def drift(approved: Plan, wanted: Plan) -> list[str]:
         if getattr(approved, name) != getattr(wanted, name)
     ]
     found += code_drift(approved.code, wanted.code)
+    if wanted.minimum_records < approved.minimum_records:
+        found.append("minimum_records: sites with records of fewer persons would train")
     if wanted.smallest_cohort < approved.smallest_cohort:
         found.append("smallest_cohort: smaller groups would be opened")
     if _fewer(approved.withstands, wanted.withstands):

@@ -184,6 +184,8 @@ class Plan(Shown):
         code: digest of every disclosure's folder, by name, and of every plug-in's file, by
             `plugin_entry`; parties with other code refuse the plan.
         drawn: of cohorts that are drawn by lot; None: a round asks all clients.
+        minimum_records: a site with records of fewer persons to train on trains on nothing; 0: a
+            client is itself a person, or `training` hides single records.
         seed: public; the model before the first round is drawn from it, by every party itself.
         splits: how its clients fall into clusters; None: they never do.
         topology: whose sums clients read, where they read sums over their neighbours; else None.
@@ -210,6 +212,7 @@ class Plan(Shown):
         description="so many clients may help the aggregator, and no upload of another one opens; "
         "none: its sums carry no masks",
     )
+    minimum_records: int = Setting(0, description="of fewer persons a site trains on nothing")
     scheme: str = Setting(description="encryption of sums, or `none`")
     budget: str = Setting(description="what may be spent, in a sentence")
     warnings: tuple[str, ...] = Setting(description="what a person should read before approving")
@@ -309,6 +312,18 @@ class Plan(Shown):
     def plugins(self) -> dict[str, str]:
         """The part of `code` that is of plug-ins."""
         return {entry: digest for entry, digest in self.code.items() if _PLUGIN.match(entry)}
+
+    @property
+    def floor_words(self) -> str:
+        """Of how many persons a site needs training records, in words, or why of none."""
+        if self.minimum_records:
+            return (
+                f"a site with training records of fewer than {self.minimum_records} trains on "
+                "nothing; validation and test records of fewer count as none"
+            )
+        if self.training is not None or any(item.counted for item in self.items):
+            return "no floor, as noise hides each record: its epsilon holds for any number"
+        return "no floor, as each client is one person"
 
     def bytes_up(self) -> int:
         """Upper bound of what one client sends in the whole run, in bytes, all items counted."""

@@ -126,6 +126,7 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
     seed: int = 0,
     plugins: Mapping[str, str] | None = None,
     remarks: Sequence[str] = (),
+    one_person: bool = False,
 ) -> Plan:
     """Return the plan of a run; nothing of any client's data is looked at.
 
@@ -139,6 +140,7 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
         seed: public; the first model is drawn from it.
         plugins: digests of the plug-ins that are named, by `plugin_entry`.
         remarks: warnings that the data bring with them.
+        one_person: each client is a person, so the policy's `minimum_records` does not apply.
 
     Raises:
         NotAdmitted: no form of the algorithm fits the policy.
@@ -178,6 +180,7 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
         policy_fields=policy.fields(),
         smallest_cohort=drawn.least if drawn else policy.smallest_cohort,
         withstands=withstands(builder.items, len(clients), policy, drawn),
+        minimum_records=0 if one_person or policy.training else policy.minimum_records,
         scheme=scheme.name if scheme else "none",
         budget=budget(builder.items, policy, training),
         warnings=(*said, *canary_words(policy.canaries, data.task), *remarks),

@@ -47,7 +47,7 @@ from protocols.policy.guard import Guard, ValueStage
 
 
 class Clip(Guard):
-    """Bound the real fields before they are quantised.
+    """Bound real fields before they are quantised.
 
     Attributes:
         norm: ``linf`` bounds every coordinate, ``l2`` and ``l1`` the joint norm of the real fields;
@@ -76,7 +76,7 @@ class Clip(Guard):
 
 
 class Quantise(Guard):
-    """Round stochastically onto a symmetric integer grid of `bits` bits that spans the bound."""
+    """Round at random to a grid of `bits` bits within the bound, unbiased."""
 
     takes: ClassVar[tuple[ValueStage, ...]] = (ValueStage.BOUNDED,)
     gives: ClassVar[ValueStage] = ValueStage.INTEGER
@@ -150,7 +150,7 @@ class Relay(Guard):
 
 
 class Seal(Guard):
-    """HPKE to the one recipient (after 'relay': to the relay), inside a signed envelope."""
+    """Seal to the recipient, or to the relay, in a signed envelope (HPKE)."""
 
     takes: ClassVar[tuple[ValueStage, ...]] = (
         ValueStage.VALUE,

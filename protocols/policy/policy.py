@@ -50,6 +50,9 @@ class PrivacyPolicy(Explained):
             are assumed to collude, which are added (O10). With 2 others, the fewest, each total
             less one's own part is of two, and two clients that pool theirs read the third's: a
             policy says so by the number, and the plan warns of it.
+        minimum_records: a site that has training records of fewer persons trains on nothing, as a
+            total says most of a site with few. It does not apply where a client is a person, nor
+            under `training`, whose epsilon must not depend on how many records a site has.
         cohort_changes: how a run's sums may differ in who is in them (O5). `any`: at will, so that
             two totals at nearly one model tell the update of whoever is in one of them alone.
             `floor`: no totals that a client is shown combine into one of fewer clients than a
@@ -79,6 +82,7 @@ class PrivacyPolicy(Explained):
     rules: dict[Disclosure, tuple[AnyGuard, ...]] = Field(min_length=1)
     minimum_cohort: int = Field(default=3, ge=FEWEST_OTHERS, le=10_000, strict=True)
     colluders: int = Field(default=0, ge=0, le=10_000, strict=True)
+    minimum_records: int = Field(default=10, ge=1, le=1_000_000, strict=True)
     cohort_changes: CohortChanges = "any"
     topology_floor: Literal["checked", "unsafe"] = "checked"
     rekey_rounds: int = Field(default=50, ge=1, le=10_000, strict=True)

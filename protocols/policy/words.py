@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, ClassVar, Self
 
 from pydantic import ValidationError
@@ -28,29 +28,37 @@ class Explained(Shown):
         found: dict[str, Any] = self.model_dump(mode="json")
         return found
 
-    def explain(self) -> str:
+    def explain(self, used: Collection[Disclosure] | None = None) -> str:
         """Return in plain words what may leave a client, in which form, and what else holds.
 
-        One paragraph a disclosure and one line a setting. What a guard does is the first line of
-        its documentation; ids such as O12 stand in the threat model (``docs/threat-model.md``).
+        One paragraph a disclosure and one line a setting; settings that ask for nothing share a
+        line. What a guard does is the first line of its documentation; ids such as O12 stand in the
+        threat model (``docs/threat-model.md``).
+
+        Args:
+            used: disclosures of a plan. Others that the policy allows are named in one line, as
+                nothing of that plan needs them; None: each has its paragraph.
         """
         plain = self._plain()
         lines = [
             f"Policy {plain['name']}. What it does not name is refused, before anything leaves.",
             "",
         ]
-        for disclosure, chain in plain["rules"].items():
-            lines.append(
-                f"{disclosure}. What the receiver learns: {Disclosure(disclosure).meaning}."
-            )
-            lines += [
-                f"  {place}. {_guard(guard)}: {_does(guard)}"
-                for place, guard in enumerate(chain, 1)
-            ]
+        seen = set[str]()  # what a guard does is explained once
+        shown = {d: c for d, c in plain["rules"].items() if used is None or Disclosure(d) in used}
+        for disclosure, chain in shown.items():
+            lines.append(f"{disclosure}. Its receiver learns: {Disclosure(disclosure).meaning}.")
+            for place, guard in enumerate(chain, 1):
+                line = f"{_guard(guard)}: {_does(guard)}"
+                lines.append(f"  {place}. {line if line not in seen else _guard(guard)}")
+                seen.add(line)
             lines.append("")
+        if unused := [name for name in plain["rules"] if name not in shown]:
+            lines.append(f"Allowed, and not used by this plan: {', '.join(unused)}.")
         refused = [d for d in Disclosure if d not in plain["rules"]]
         lines.append(f"Refused altogether: {', '.join(refused) or 'nothing'}.")
-        return "\n".join([*lines, *_who(plain), *_more(plain)])
+        neighbours = str(Disclosure.NEIGHBOUR_SUM) in shown
+        return "\n".join([*lines, *_who(plain, neighbours=neighbours), *_more(plain)])
 
     def changed(self, **changes: Any) -> Self:
         """Return a policy of its own with other settings, checked as a whole.
@@ -150,8 +158,13 @@ _CHANGES = {
 }
 
 
-def _who(plain: Mapping[str, Any]) -> list[str]:
-    """Return one line for each setting about how many clients something rests on."""
+def _who(plain: Mapping[str, Any], *, neighbours: bool) -> list[str]:
+    """Return one line for each setting about how many clients something rests on.
+
+    Args:
+        plain: the policy.
+        neighbours: whether sums over neighbours are shown, or the topology is not checked.
+    """
     others, colluders, holders = plain["minimum_cohort"], plain["colluders"], plain["holders"]
     topology = "UNSAFE: any topology runs (O5)."
     if plain["topology_floor"] == "checked":
@@ -159,57 +172,75 @@ def _who(plain: Mapping[str, Any]) -> list[str]:
     rows = "may be one client's alone"
     if holders > 1:
         rows = f"must be held by at least {holders} clients beside colluders"
+    floor = plain["minimum_records"]
     return [
-        f"Cohorts: {others} clients or more beside the one that is looked at, and {colluders} more "
-        f"for those that may collude: {others + colluders + 1} take part, or nobody is asked.",
+        f"A site trains on records of {floor} persons or more, or on nothing.",
+        f"A total is of {others + colluders + 1} clients or more: one, {others} others and "
+        f"{colluders} assumed to collude.",
         f"Who is in a run's sums may change {_CHANGES[plain['cohort_changes']]}.",
-        f"Sums over neighbours: {topology}",
+        *([f"Sums over neighbours: {topology}"] * (neighbours or "UNSAFE" in topology)),
         f"A row of one item {rows} (O12).",
     ]
 
 
 def _more(plain: Mapping[str, Any]) -> list[str]:
-    """Return one line for each other setting."""
-    budget = capture = messages = approvals = canaries = "none"
-    training, release, shared = "as the clients like", "without conditions", "none"
+    """Return one line for each other setting that asks for something, and one for all others."""
+    asked = dict(_asked(plain))
+    models = "Clients take the models that they are sent."
+    if plain["models"] == "recomputed":
+        models = "Clients compute models themselves from totals, where the algorithm allows it."
+    nothing = [name for name in _SETTINGS if name not in asked]
+    return [
+        f"Keys and pair secrets are made anew after {plain['rekey_rounds']} rounds (O9).",
+        models,
+        *asked.values(),
+        *([f"Not asked for: {', '.join(_SETTINGS[name] for name in nothing)}."] * bool(nothing)),
+    ]
+
+
+_SETTINGS = {
+    "budget": "a privacy budget",
+    "capture": "messages kept for audits",
+    "training": "noise in training",
+    "messages": "a list of message types",
+    "approvals": "approvers of the plan",
+    "release": "conditions of a release",
+    "audit": "figures of attacks at a site",
+    "canaries": "canaries",
+    "retention": "a limit of how long parties keep things",
+}
+"""Settings that may ask for nothing, and what they would ask for."""
+
+
+def _asked(plain: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the settings that ask for something, each with its line."""
     if plain["budget"]:
-        budget = f"all runs together {_value(plain['budget'])} of a data set (O20)"
+        yield "budget", f"Budget of all runs on a data set: {_value(plain['budget'])} (O20)."
     if plain["capture"]:
-        capture = "{rounds} rounds, locked, for {days} days".format(**plain["capture"])
+        told = "Each party keeps its messages of {rounds} rounds, locked, for {days} days."
+        yield "capture", told.format(**plain["capture"])
     if plain["training"]:
-        training = f"hides single records, {_value(plain['training'])}"
-    if plain["messages"] != []:
-        messages = "all types" if plain["messages"] is None else ", ".join(plain["messages"])
+        yield "training", f"Training hides single records: {_value(plain['training'])}."
+    if plain["messages"] is not None:
+        yield "messages", f"Message types: {', '.join(plain['messages']) or 'none'}."
     if plain["approvals"]:
-        approvals = ", ".join(f"{name} ({key[:8]})" for name, key in plain["approvals"].items())
-    if plain["canaries"]:
-        canaries = "{records} records that each client makes up train by coin flip".format(
-            **plain["canaries"]
-        )
+        approvers = ", ".join(f"{name} ({key[:8]})" for name, key in plain["approvals"].items())
+        yield "approvals", f"Before a run the plan is signed by: {approvers}."
     if plain["release"]:
-        asked = ", ".join(plain["release"]["requires"])
-        release = f"once {asked} were run and did not fail, or all clients accepted that"
+        attacks = ", ".join(plain["release"]["requires"])
+        text = f"A model is released once {attacks} were run and did not fail, or all clients agree"
+        yield "release", f"{text} to release it all the same."
     if plain["audit"]:
         shared = ", ".join(plain["audit"]["share"])
+        yield "audit", f"A site hands on its own figures of these attacks: {shared}."
+    if plain["canaries"]:
+        told = "Each client makes up {records} records and trains on each of them by coin flip."
+        yield "canaries", told.format(**plain["canaries"])
     kept = [
         f"{role} {what} {days} days"
         for role, told in plain["retention"].items()
         for what, days in told.items()
         if days is not None
     ]
-    models = "clients take those that they are sent"
-    if plain["models"] == "recomputed":
-        models = "clients compute them from totals, where a form lets them"
-    return [
-        f"Keys and pair secrets are made anew after {plain['rekey_rounds']} rounds (O9).",
-        f"Budget: {budget}.",
-        f"Kept for audits: {capture}.",
-        f"Training: {training}.",
-        f"Messages: {messages}.",
-        f"Models: {models}.",
-        f"Who signs the plan before it runs: {approvals}.",
-        f"Release of models: {release}.",
-        f"Figures that a site hands on of attacks on its own side: {shared}.",
-        f"Canaries: {canaries}.",
-        f"Kept for no longer than: {', '.join(kept) or 'as long as each party likes'}.",
-    ]
+    if kept:
+        yield "retention", f"Kept for no longer than: {', '.join(kept)}."

@@ -23,13 +23,15 @@ def show(
     ] = None,
     format: FormatOption = Format.table,
 ) -> int:
-    """Show a charter: parties, plan, settings, spec.yaml, and what each party said to it.
+    """Show a charter on two pages: parties, what is in force, policy, what leaves, spec.yaml.
 
     Compare each fingerprint with the one that the party reads out to you. With
     --against, what is new since another charter or plan; then exits 6.
 
     Exits 5 if the charter contradicts itself or a signature is none.
     """
+    import yaml
+
     from secure_fgl.cli._shared.charters import facts_of, helpers, load_charter, models_of, parties
     from secure_fgl.cli._shared.output import print_json, say
     from secure_fgl.errors import DRIFT, OK
@@ -46,7 +48,7 @@ def show(
                 "helpers": helpers(charter),
                 "plan": charter.plan.document(),
                 "policy": charter.policy.document(),
-                "config": charter.config.shared().model_dump(mode="json"),
+                "config": yaml.safe_load(charter.config.agreed_text()),
                 "models": models_of(charter),
                 "spec": spec,
                 "spec_digest": charter.plan.data.spec,
@@ -54,7 +56,9 @@ def show(
             }
         )
     else:
-        _print(charter)
+        from secure_fgl.cli._shared.tables.charter import print_charter
+
+        print_charter(charter)
     if against is None:
         return OK
     if not fresh:
@@ -79,36 +83,3 @@ def _new(charter: Charter, against: Path) -> list[str]:
     except EvidenceError:
         return drift(load_plan(against), charter.plan)
     return changes(other, charter)
-
-
-def _print(charter: Charter) -> None:
-    import yaml
-
-    from secure_fgl.cli._shared.charters import facts_of, helpers, models_of, parties
-    from secure_fgl.cli._shared.output import cell, console, grid, print_pairs, say
-    from secure_fgl.cli._shared.tables.plan import print_plan
-
-    facts = facts_of(charter)
-    print_pairs([(name, str(facts[name])) for name in ("run", "charter")], wrap=False)
-    table = grid(["Party, role", "Organisation, site", "Fingerprint", "Said"], title="Parties")
-    for party in parties(charter):
-        table.add_row(
-            cell(f"{party['name']}\n{party['role']}"),
-            cell(f"{party['organisation'] or '-'}\n{party['site']}"),
-            cell(party["fingerprint"]),
-            cell("\n".join(filter(None, (party["said"], party["reason"])))),
-        )
-    console(stderr=False).print(table)
-    if charter.organisations:
-        inside = ", ".join(helpers(charter)) or "none"
-        print_pairs([("clients of the aggregator's or a witness's organisation", inside)])
-    print_pairs([(f"{n}, version", v or "any") for n, v in sorted(charter.versions.items())])
-    print_plan(charter.plan, stderr=False)
-    say("Models after the run", style="bold", stderr=False)
-    print_pairs(list(models_of(charter).items()))
-    say("Settings", style="bold", stderr=False)
-    say(charter.config.text(), stderr=False)
-    if charter.spec is not None:
-        say(f"spec.yaml, digest {charter.spec.digest}", style="bold", stderr=False)
-        spec = charter.spec.model_dump(mode="json")
-        say(yaml.safe_dump(spec, sort_keys=False, allow_unicode=True), stderr=False)

@@ -17,6 +17,7 @@ from secure_fgl.data import Dataset, Masks, Part, partition, read_dataset, split
 from secure_fgl.data.about import about
 from secure_fgl.data.datasets import SMALL_BOUND, as_usage, power_of_two
 from secure_fgl.data.features import scaled, scaled_part
+from secure_fgl.data.floor import TOO_FEW, above_floor, trains_on_few
 from secure_fgl.data.kinds import masks_of, site_data
 from secure_fgl.data.sources._shared.refusing import nothing_unpickled
 from secure_fgl.data.stand_ins import stand_in
@@ -40,7 +41,7 @@ class Loaded:
     notes: tuple[str, ...] = ()
 
 
-def load(
+def load(  # noqa: PLR0913 - what is read, and what of it counts
     config: Config,
     task: Task,
     *,
@@ -50,6 +51,7 @@ def load(
     stand_ins: bool = False,
     weighted: bool = False,
     more: int = 0,
+    least: int = 0,
 ) -> Loaded:
     """Return the clients' sites, in the order of the plan or of `only`.
 
@@ -64,6 +66,7 @@ def load(
         weighted: sums are weighted by numbers of training records: then a bound of them that is
             more than twice the power of two at or above what is there is refused.
         more: records that each client makes up and trains on beside its own.
+        least: a site whose training (validation, test) records are of fewer persons has none.
 
     Raises:
         UsageError: the data folder or file is missing or damaged, an extra is not installed, or a
@@ -79,23 +82,25 @@ def load(
                 parts, names = read(config, only, agreed, tallies)
                 whole = None
             else:
-                shared, whole = _shared(config, task, given)
+                shared, data = _shared(config, task, given)
                 parts = dict(zip(called, shared, strict=True))
                 names = {client: {} for client in parts}
+                counted = [above_floor(part, least) for part in shared]
+                whole = data, masks_of(data, counted, task.spec.task)
             if not stand_ins:
                 _check_bound(parts, _declared(names, task), more, weighted=weighted)
             if stand_ins:
                 parts, names = _completed(config, parts, names, only)
                 whole, only = None, None
         wanted = called if only is None else only
-        notes = tuple(f"{site}: {line}" for site, t in tallies.items() for line in t.sentences())
-        return Loaded(_sites({n: parts[n] for n in wanted}, names, task, config), whole, notes)
+        notes = [f"{site}: {line}" for site, t in tallies.items() for line in t.sentences()]
+        notes += [f"{n}: {TOO_FEW.format(least)}" for n in wanted if trains_on_few(parts[n], least)]
+        sites = _sites({n: parts[n] for n in wanted}, names, task, config, least)
+        return Loaded(sites, whole, tuple(notes))
 
 
-def _shared(
-    config: Config, task: Task, given: Dataset | None
-) -> tuple[list[Part], tuple[Dataset, Masks]]:
-    """Share a data set out, as only a simulator can."""
+def _shared(config: Config, task: Task, given: Dataset | None) -> tuple[list[Part], Dataset]:
+    """Share a data set out, as only a simulator can; return the shares, and all of it scaled."""
     data, shared = config.data, config.data.partition
     split, rule = (np.random.default_rng(learning_seed(config.seed, s)) for s in _STREAMS)
     whole = given or read_dataset(data.name, data.root, **data.options)
@@ -104,8 +109,7 @@ def _shared(
     even = shared.name != "item_category"
     masks = split_masks(whole, data.split, rng=split, public=public, stratify=even)
     parts = partition(whole, shared.name, shared.clients, masks, rule, shared.options)
-    masks = masks_of(whole, parts, task.spec.task)
-    return parts, (scaled(whole, data.features), masks)
+    return parts, scaled(whole, data.features)
 
 
 def _declared(names: Mapping[str, Names], task: Task) -> Mapping[str, int]:
@@ -261,19 +265,20 @@ def _only(config: Config, names: Sequence[str]) -> Config:
 
 
 def _sites(
-    parts: Mapping[str, Part], names: Mapping[str, Names], task: Task, config: Config
+    parts: Mapping[str, Part], names: Mapping[str, Names], task: Task, config: Config, least: int
 ) -> list[Site]:
     how, seed = config.data.features, config.seed
     made: dict[int, tuple[Part, Records]] = {}  # of parts with one array of edges among them
 
-    def site(part: Part, client: str, called: Names) -> Site:
+    def site(given: Part, client: str, called: Names) -> Site:
+        part = above_floor(given, least)
         edges = id(getattr(part, "edges", part))
         if edges in made:
             data = site_data(part, task.spec, made[edges][1])
         else:
             data = site_data(scaled_part(part, how), task.spec)
             made[edges] = part, data
-        told = partial(about, part, how, called)
+        told = partial(about, given, how, called)  # records as they lie in the site's folder
         return Site(data, seed=learning_seed(seed, "site", client), about=told)
 
     return [site(part, client, names[client]) for client, part in parts.items()]

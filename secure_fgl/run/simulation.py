@@ -97,7 +97,7 @@ class Preparation:
         with self.plugins.in_use():
             loaded = load(
                 self.config, self.task, given=self._given, only=only,
-                agreed=self.plan.data.spec, stand_ins=stand_ins,
+                agreed=self.plan.data.spec, stand_ins=stand_ins, least=self.plan.minimum_records,
                 weighted=self.policy.admit(self.algorithm).weighted,
                 more=self.policy.canaries.records if self.policy.canaries else 0,
             )  # fmt: skip

@@ -56,6 +56,17 @@ def test_an_assessment_has_the_seven_steps_and_judges_nothing(report: Report) ->
         assert f"CNIL {question}" in text or f", {question})" in text
 
 
+def test_drafts_say_how_many_persons_a_site_needs(report: Report) -> None:
+    told = "site with training records of fewer than 10 trains on nothing"
+    assert told in {fact.name: fact.value for fact in report.scope.data}["Persons"]
+    assert told in section(dpia(report), "## Step 6")
+    assert told in export(report, "art30-csv").decode()
+    data = tuple(fact for fact in report.scope.data if fact.name != "Persons")  # of older reports
+    older = report.model_copy(update={"scope": report.scope.model_copy(update={"data": data})})
+    assert told not in section(dpia(older), "## Step 6")
+    assert "persons at a site: -" in export(older, "art30-csv").decode()
+
+
 def test_an_assessment_names_all_that_left_and_all_that_was_found(report: Report) -> None:
     row = a_row().model_copy(update={"verdict": "NOT_TESTED", "question": "Who is it?"})
     there = report.model_copy(update={"attacks": (row,)})

@@ -38,7 +38,7 @@ algorithm: {name: my_fedprox, rounds: 2}
 model: {hidden: 8}
 data:
   name: synthetic_banks
-  options: {customers: 20, transactions: 30}
+  options: {customers: 40, transactions: 60}
   partition: {name: by_owner, clients: 5}
 policy: masks
 """
@@ -213,7 +213,7 @@ def test_a_killed_run_goes_on_with_the_same_file_alone(
             PARTITION,
             {
                 "data": {
-                    "options": {"customers": 20, "transactions": 30},
+                    "options": {"customers": 40, "transactions": 60},
                     "partition": {"name": "my_fifth", "clients": 5},
                 }
             },

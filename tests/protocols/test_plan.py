@@ -48,6 +48,7 @@ WORSE = {
     "policy_fields": {"name": '"another"'},
     "smallest_cohort": 3,
     "withstands": 1,
+    "minimum_records": 9,
     "scheme": "none",
     "budget": "epsilon is whatever",
     "warnings": ("UNSAFE: everything leaves in clear",),

@@ -47,9 +47,7 @@ def test_a_policy_explains_each_disclosure_and_guard(name: str) -> None:
     told, table = policy.explain(), policy._repr_html_()
     for disclosure in Disclosure:
         chain = policy.rules.get(disclosure, ())
-        assert (f"{disclosure}. What the receiver learns: {disclosure.meaning}" in told) == bool(
-            chain
-        )
+        assert (f"{disclosure}. Its receiver learns: {disclosure.meaning}" in told) == bool(chain)
         assert f"<td>{disclosure}</td>" in table or not chain
         for place, guard in enumerate(chain, 1):
             assert f"  {place}. {guard.guard}" in told
@@ -75,6 +73,7 @@ OTHER = {
         "budget": {"epsilon": 5.0, "delta": 1e-5},
     },
     "holders": 3,
+    "minimum_records": 5,
     "messages": ("Update",),
     "models": "as_sent",
     "approvals": {"dpo": "ab" * 32},

@@ -1,4 +1,4 @@
-"""A tiny federation on the command line: five banks of fifty records, seconds to train."""
+"""A tiny federation on the command line: five banks of a hundred records, seconds to train."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner, Result
 
+from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.cli._shared.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,10 +21,15 @@ algorithm: {name: fed_avg, rounds: 2}
 model: {name: gcn, hidden: 8}
 data:
   name: synthetic_banks
-  options: {customers: 20, transactions: 30}
+  options: {customers: 40, transactions: 60}
   partition: {name: by_owner, clients: 5}
 policy: pilot
 """
+
+
+def few(preset: str = "unsafe_plaintext") -> PrivacyPolicy:
+    """Return a preset for sites of fewer persons than ten: they train, as small tests need it."""
+    return PrivacyPolicy.preset(preset).changed(minimum_records=1)
 
 
 def invoke(*arguments: object) -> Result:

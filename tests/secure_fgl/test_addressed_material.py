@@ -88,7 +88,7 @@ def _given(folder: Path, policy: str) -> Material:
         "model": {"hidden": 4},
         "data": {
             "name": "synthetic_banks",
-            "options": {"customers": 20, "transactions": 30},
+            "options": {"customers": 40, "transactions": 60},
             "partition": {"name": "by_owner", "clients": 5},
         },
         "evaluation": {"references": []},

@@ -50,6 +50,7 @@ from tests import forked
 from tests.laws.killing import play as play_apart
 from tests.laws.runs import config as law_config
 from tests.secure_fgl import test_canary_records
+from tests.secure_fgl.cli_tools import few
 
 RECORDS, CLIENTS = 40, 4
 BANKS = {
@@ -60,7 +61,8 @@ BANKS = {
 
 
 def policy(preset: str = "unsafe_plaintext", records: int = RECORDS) -> PrivacyPolicy:
-    return PrivacyPolicy.preset(preset).changed(name="own", canaries={"records": records})
+    """Return a policy with canaries, for sites of any number of records."""
+    return few(preset).changed(name="own", canaries={"records": records})
 
 
 def config(**facts: Any) -> Config:
@@ -329,13 +331,13 @@ def test_where_data_cannot_hold_them_nothing_is_written(
 ) -> None:
     """Two clients of four have no training record to make one of; the control has no canaries."""
     forked.use(monkeypatch)
-    few = {**BANKS, "split": (0.01, 0.49, 0.5)}
-    facts: Any = {"data": few, "algorithm": {"name": "fed_avg", "rounds": 1, "epochs": 1}}
+    scarce = {**BANKS, "split": (0.01, 0.49, 0.5)}
+    facts: Any = {"data": scarce, "algorithm": {"name": "fed_avg", "rounds": 1, "epochs": 1}}
     with pytest.raises(UsageError, match=r"cannot be put into these data\. \(client-2\)"):
         run(tmp_path / "run", isolate=isolate, **facts)
     assert not (tmp_path / "run").exists()
     if not isolate:
-        run(tmp_path / "run", PrivacyPolicy.preset("unsafe_plaintext"), **facts)
+        run(tmp_path / "run", few(), **facts)
         assert (tmp_path / "run" / "result.json").exists()
 
 

@@ -22,7 +22,7 @@ from secure_fgl.store import captures
 from secure_fgl.store.captures import Captures
 from secure_fgl.store.files import Folder
 from secure_fgl.store.finished_run import Run
-from tests.secure_fgl.cli_tools import config, invoke
+from tests.secure_fgl.cli_tools import config, few, invoke
 from tests.thinned import thinned
 
 SMALL = {
@@ -282,7 +282,7 @@ def test_a_data_folder_that_is_named_and_cannot_be_read_is_refused(tmp_path, dat
     document = {**SMALL, "data": {"name": "mutag", "root": str(data_root)}}
     document["data"] |= {"partition": {"name": "dirichlet_count", "clients": 5}}
     document["algorithm"] = {"name": "fed_avg", "rounds": 1}
-    run = Federation.from_config(Config.parse({**document, "policy": "masks"})).run(tmp_path / "r")
+    run = Federation(config=Config.parse(document), policy=few("masks")).run(tmp_path / "r")
     with pytest.raises(UsageError, match="cannot be read"):
         material(run, data=tmp_path / "nothing")
 

@@ -27,7 +27,7 @@ from secure_fgl.predicting.new_records import predict
 from secure_fgl.store.finished_run import Run
 from tests.laws.runs import config as law
 from tests.secure_fgl import test_predicting as sites
-from tests.secure_fgl.cli_tools import invoke
+from tests.secure_fgl.cli_tools import few, invoke
 from tests.secure_fgl.test_client_models import opened
 
 NAMES = ("a", "b", "c", "d")
@@ -61,7 +61,8 @@ def played(
         "policy": "unsafe_plaintext",
         **more,
     }  # fmt: skip
-    return Federation.from_config(Config.parse(document)).run(root / "run")
+    chosen = Config.parse(document)
+    return Federation(config=chosen, policy=few(chosen.policy)).run(root / "run")
 
 
 # --- which round's model it is

@@ -28,7 +28,7 @@ from secure_fgl.data.own import (
 from secure_fgl.data.records import ClientGraph, ClientGraphs, ClientRatings
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
-from tests.secure_fgl.cli_tools import invoke
+from tests.secure_fgl.cli_tools import few, invoke
 from tests.secure_fgl.own_tools import (
     EDGES,
     GRAPH,
@@ -348,10 +348,9 @@ def test_a_run_says_what_was_put_right_at_every_site(tmp_path: Path) -> None:
     config = {
         "data": {"name": "own", "root": str(four_sites(tmp_path)), "partition": {"clients": 4}},
         "algorithm": {"name": "local", "rounds": 1},
-        "policy": "unsafe_plaintext",
     }
     lines: list[str] = []
-    Federation(config=config).run(tmp_path / "run", tell=lines.append)
+    Federation(config=config, policy=few()).run(tmp_path / "run", tell=lines.append)
     wanted = "edges from a node to itself, dropped: 1"
     assert lines == [f"{name}: {wanted}" for name in ("east", "north", "south", "west")]
 

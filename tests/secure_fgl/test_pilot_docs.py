@@ -165,7 +165,7 @@ def test_who_has_which_model_is_shown_and_the_page_s_policy_is_one() -> None:
 def test_a_charter_is_shown_to_people_and_machines() -> None:
     shown = invoke("charter", "show", "signed.json")
     assert shown.exit_code == 0, shown.stderr
-    for said in ("Hospital North", "fl.example.org", "key_authority", "rounds: 30", "risky"):
+    for said in ("Hospital North", "fl.example.org", "key_authority", "rounds 30", "risky"):
         assert said in shown.stdout
     found = json.loads(invoke("charter", "show", "signed.json", "--format", "json").stdout)
     assert found["missing"] == found["refused"] == []
@@ -174,6 +174,52 @@ def test_a_charter_is_shown_to_people_and_machines() -> None:
     made = invoke("site", "new", "again", "--name", "x", "--organisation", "X", "--role", "client")
     (mine,) = [line for line in made.stdout.splitlines() if line.startswith("fingerprint")]
     assert len(mine.split()[1:]) == 8
+
+
+MOST_LINES = 120
+"""Two pages: what somebody reads before signing."""
+IN_FORCE = (
+    *("one site's own tables", "isolated from its keys", "records of 10 persons or more"),
+    *("SUM. Its receiver learns", "mask(", "he(scheme=bfv)", "Not asked for: a privacy budget"),
+    *("no total is of fewer than 4", "What leaves", "keys, shares, votes", "epsilon = infinity"),
+    *("an entry of the total may have a single contributor", "train.up.SUM", "split 0.6, 0.2, 0.2"),
+)
+NOT_IN_FORCE = ("memory", "isolate: false", "louvain_balanced", "0.4", "transport", "SelfShares")
+
+
+def test_a_charter_of_six_parties_is_two_pages_of_what_is_in_force() -> None:
+    """It was 388 lines with settings of a simulation, and without a word of the policy."""
+    shown = invoke("charter", "show", "signed.json").stdout
+    lines, flat = shown.splitlines(), " ".join(shown.split())
+    assert len(lines) <= MOST_LINES and max(map(len, lines)) <= 80
+    assert [said for said in IN_FORCE if said not in flat] == []
+    assert [said for said in NOT_IN_FORCE if said in flat] == []
+    charter = PartyKit.load("parties/north").charter
+    for party in charter.sites:
+        assert party in flat
+    for digest in (charter.plan.digest, charter.plan.policy_digest, charter.signed.hex()):
+        assert digest in flat
+    used = {item.disclosure for item in charter.plan.items}
+    for line in charter.policy.explain(used).splitlines():
+        assert " ".join(line.split()) in flat
+    assert len(invoke("plan", "pilot/config.yaml").stdout.splitlines()) > MOST_LINES  # the control
+
+
+def test_what_is_signed_holds_no_setting_that_is_not_in_force() -> None:
+    charter = PartyKit.load("parties/north").charter
+    signed = yaml.safe_load(json.loads(charter.encode())["config"])
+    assert signed.keys().isdisjoint({"transport", "isolate", "device", "faults", "budget"})
+    assert signed["data"].keys() == {"name", "features", "partition"}
+    assert signed["data"]["partition"].keys() == {"clients", "names"}
+    other = {"split": (0.5, 0.25, 0.25), "options": {"a": 1}, "root": "elsewhere"}
+    config = Config.load("pilot/config.yaml")
+    data = config.data.model_copy(update=other)
+    moved = config.model_copy(update={"data": data, "isolate": True, "device": "cuda"})
+    assert moved.agreed_text() == config.agreed_text() and moved.shared() == config.shared()
+    banks = Config.load(ROOT / "examples" / "banks.yaml")  # a published set: its split is in force
+    agreed = yaml.safe_load(banks.agreed_text())["data"]
+    assert agreed["split"] == list(banks.data.split)
+    assert agreed["partition"]["name"] == banks.data.partition.name
 
 
 def test_what_is_new_exits_6_and_nothing_new_exits_0() -> None:

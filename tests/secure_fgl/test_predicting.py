@@ -18,7 +18,7 @@ from secure_fgl.federation import Federation
 from secure_fgl.predicting.evaluation import evaluate
 from secure_fgl.predicting.new_records import predict, spec_for
 from secure_fgl.store.finished_run import Run
-from tests.secure_fgl.cli_tools import invoke
+from tests.secure_fgl.cli_tools import few, invoke
 
 SITES = ("east", "north", "south", "west")
 CLASSES = ("fine", "risky", "worst")
@@ -126,7 +126,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
                     "policy": "unsafe_plaintext",
                 }
             )  # fmt: skip
-            Federation.from_config(chosen).run(root / "run")
+            Federation(config=chosen, policy=few()).run(root / "run")
         yield made
 
 

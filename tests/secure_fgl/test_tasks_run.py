@@ -12,6 +12,7 @@ from secure_fgl import Federation
 from secure_fgl.config import Config
 from secure_fgl.data import GraphSet, Ratings
 from secure_fgl.errors import UsageError
+from tests.secure_fgl.cli_tools import few
 
 RATINGS: dict[str, Any] = {
     "algorithm": {"rounds": 2},
@@ -73,9 +74,9 @@ def test_an_undefined_ranking_is_said_and_is_no_finding(tmp_path: Path) -> None:
             "partition": {"name": "dirichlet_count", "clients": 4, "options": {"beta": 50.0}},
             "split": [0.6, 0.2, 0.2],
         },
-        "policy": "masks",
     }
-    run = Federation(one_class(), config=Config.parse(document)).run(tmp_path / "run")
+    made = Federation(one_class(), config=Config.parse(document), policy=few("masks"))
+    run = made.run(tmp_path / "run")
     assert run.result["metrics"]["test_roc_auc"] is None
     assert run.verify().ok
     assert "IMPOSSIBLE_METRIC" not in (run.path / "report" / "report.md").read_text()

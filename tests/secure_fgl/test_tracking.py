@@ -20,12 +20,12 @@ import torch
 from torch_geometric.data import Data
 
 from protocols.plan.plan import Plan
-from secure_fgl import Federation, PrivacyPolicy, UsageError
+from secure_fgl import Federation, UsageError
 from secure_fgl.config import Config
 from secure_fgl.store.finished_run import Run
 from secure_fgl.tracking import sinks
 from secure_fgl.tracking.sinks import facts, scalars
-from tests.secure_fgl.cli_tools import config, invoke
+from tests.secure_fgl.cli_tools import config, few, invoke
 
 SECRET = 7231.5
 SITES = ("hush-a", "hush-b", "hush-c", "hush-d")
@@ -81,8 +81,7 @@ def federation(targets: tuple[str, ...]) -> Federation:
 
     chosen = Config(tracking=targets, keep_models=False)
     sites = {name: graph(number) for number, name in enumerate(SITES)}
-    policy = PrivacyPolicy.preset("masks")
-    return Federation.from_pyg(sites, config=chosen, policy=policy, rounds=2)
+    return Federation.from_pyg(sites, config=chosen, policy=few("masks"), rounds=2)
 
 
 class Tracked(SimpleNamespace):

@@ -22,7 +22,7 @@ from secure_fgl.federation import Federation
 from secure_fgl.predicting.model_file import load_model, model_bytes
 from secure_fgl.run.model_digest import npz_bytes, weights_digest
 from secure_fgl.store.finished_run import Run
-from tests.secure_fgl.cli_tools import invoke
+from tests.secure_fgl.cli_tools import few, invoke
 
 BANKS: dict[str, Any] = {"name": "synthetic_banks", "partition": {"clients": 5}}
 
@@ -86,7 +86,7 @@ def test_graphs_have_one_too(data_root: Path, tmp_path: Path) -> None:
         "records": 64,
         "partition": {"name": "dirichlet_count", "clients": 5, "options": {"beta": 50.0}},
     }
-    run = Federation.from_config(config(data=data)).run(tmp_path / "run")
+    run = Federation(config=config(data=data), policy=few()).run(tmp_path / "run")
     module = run.model()
     x, batch = torch.ones(3, run.trained().facts["features"]), torch.tensor([0, 0, 1])
     assert module(x, torch.tensor([[0, 1], [1, 0]]), batch).shape == (2, 2)

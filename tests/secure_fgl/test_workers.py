@@ -128,7 +128,7 @@ RUN = [sys.executable, "-m", "secure_fgl", "run"]
 BANKS = Path(__file__).resolve().parents[2] / "examples" / "banks.yaml"
 LONG = [
     *("--set", "algorithm.rounds=4000", "--set", "policy=masks", "--set", "transport.workers=2"),
-    *("--set", "data.options={customers: 20, transactions: 30}", "--set", "model.hidden=8"),
+    *("--set", "data.options={customers: 40, transactions: 60}", "--set", "model.hidden=8"),
 ]
 
 

@@ -143,7 +143,7 @@ def _ratings(data: Any, numbers: Any) -> Known:
     """How many ratings user and item have, share of the value and closeness to the mean."""
     user, item = data.user.numpy()[numbers], data.item.numpy()[numbers]
     rating = data.rating.numpy()[numbers].astype(np.float64)
-    known = [_often(user), _often(item), _share(rating), -np.abs(rating - rating.mean())]
+    known = [_often(user), _often(item), _share(rating), -np.abs(rating - _middle(rating))]
     pairs = zip(data.users[user].tolist(), data.items[item].tolist(), strict=True)
     return known, _marks(f"{one} {other}".encode() for one, other in pairs)
 
@@ -160,8 +160,13 @@ def _share(values: Any) -> Array:
 
 
 def _near(rows: Any) -> Array:
-    found: Array = -np.linalg.norm(rows - rows.mean(axis=0), axis=1).astype(np.float64)
+    found: Array = -np.linalg.norm(rows - _middle(rows), axis=1).astype(np.float64)
     return found
+
+
+def _middle(rows: Any) -> Any:
+    """Return the mean of rows; zero where there are none, as at a site below the floor."""
+    return rows.sum(axis=0) / max(len(rows), 1)
 
 
 def _marks(records: Any) -> npt.NDArray[np.bytes_]:

@@ -228,7 +228,7 @@ class Charter:
             "sites": dict(self.sites),
             "plan": self.plan.text(),
             "policy": json.dumps(self.policy.document(), sort_keys=True),
-            "config": self.config.text(),
+            "config": self.config.agreed_text(),
             "spec": self.spec.text if self.spec is not None else None,
             "versions": dict(self.versions),
             "signatures": {name: value.hex() for name, value in self.signatures.items()},

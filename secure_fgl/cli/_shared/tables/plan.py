@@ -42,7 +42,7 @@ def _head(plan: Plan) -> list[tuple[str, str]]:
     return [
         ("plan", f"{plan.algorithm}, form {plan.form}"),
         ("rounds", str(plan.rounds)),
-        ("clients", f"{len(names)} ({_who(names)}); smallest cohort {plan.smallest_cohort}"),
+        ("clients", f"{len(names)} ({who(names)}); smallest cohort {plan.smallest_cohort}"),
         *([("withstands", plan.withstands_words)] if plan.withstands_words else []),
         (
             "data",
@@ -51,7 +51,8 @@ def _head(plan: Plan) -> list[tuple[str, str]]:
             "records at a client",
         ),
         *([("edges", data.edges)] if data.edges else []),
-        ("policy", ", ".join((plan.policy, *_protections(plan)))),
+        ("persons", plan.floor_words),
+        ("policy", ", ".join((plan.policy, *protections(plan)))),
         ("policy says", _settings(plan)),
         *_rounding(plan),
         ("policy digest", plan.policy_digest),
@@ -89,7 +90,7 @@ def _rounding(plan: Plan) -> list[tuple[str, str]]:
     ]
 
 
-def _who(names: Sequence[str]) -> str:
+def who(names: Sequence[str]) -> str:
     """Name all clients that have names of their own; of many, or numbered ones, the ends."""
     numbered = names == client_names(len(names))
     if len(names) == 1 or not (numbered or len(names) > MOST_NAMED):
@@ -97,7 +98,7 @@ def _who(names: Sequence[str]) -> str:
     return f"{names[0]} to {names[-1]}"
 
 
-def _protections(plan: Plan) -> list[str]:
+def protections(plan: Plan) -> list[str]:
     """Say what protects sums, what is compared and what is weighed, as far as there is any."""
     from protocols.disclosures.names import Disclosure
     from protocols.plan.learns import schemes

@@ -13,6 +13,7 @@ from protocols.policy.budget import budget_key
 from protocols.sessions.services.spending import planned_spending
 from protocols.wire.roles import Role
 from secure_fgl.config import OWN, own_root
+from secure_fgl.data.floor import TOO_FEW, trains_on_few
 from secure_fgl.data.own import Tally, load_spec, own_site
 from secure_fgl.errors import UsageError
 from secure_fgl.isolation.kernel import check_kernel
@@ -40,7 +41,9 @@ def data(subject: Subject) -> str:
     part = own_site(root, name, load_spec(root), learning_seed(config.seed, "split"), tally)
     train, val, test = (int(mask.sum()) for mask in (part.train, part.val, part.test))
     found = f"{root / name}: {train} records to train on, {val} to validate, {test} to test"
-    return "; ".join([found, *tally.sentences()])
+    least = kit.charter.plan.minimum_records
+    few = [TOO_FEW.format(least)] if trains_on_few(part, least) else []
+    return "; ".join([found, *few, *tally.sentences()])
 
 
 def budget(subject: Subject) -> str:

@@ -74,7 +74,7 @@ def making_of(
         scheme=prepared.scheme, store=store, seed=prepared.config.seed,
         reserve=prepared.reserve(kit.run_folder), transport=TRANSPORT,
         tag_key=kit.tag_key() if keyed else None,
-        config=charter.config.text(), plugins=prepared.plugins.code,
+        config=charter.config.agreed_text(), plugins=prepared.plugins.code,
     )  # fmt: skip
 
 
@@ -120,6 +120,6 @@ def taken_up(
 
 
 def _context(kit: PartyKit, folder: RunFolder) -> None:
-    folder.text("config.yaml", kit.charter.config.text())
+    folder.text("config.yaml", kit.charter.config.agreed_text())
     folder.text("policy.json", policy_text(kit.charter.policy))
     folder.text("plan.json", kit.charter.plan.text())
