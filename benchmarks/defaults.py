@@ -3,14 +3,16 @@
     python benchmarks/defaults.py run TABLE --data DIR --out FILE [--seeds 3] [--jobs 1]
     python benchmarks/defaults.py show FILE
 
-Tables: sieve (one seed), finalists, steps, models, graphs, now, epochs, layer.
+Tables: sieve (one seed), finalists, steps, models, graphs, now, epochs, layer, alone, labels.
 A label begins with the data, then how they are shared out and R rounds of E epochs; what stands
 behind the bar are a model's settings: optimiser, whether it keeps its moments, step, dropout.
 
 Tables that choose hold validation figures and no others. Clients train and models are averaged as
 in a run, but without the layer: its totals are rounded to a grid, which moves a figure by some
 thousandths, and a row takes a third of the time. `now` is what was chosen, and what stood before,
-with test figures; `epochs` the same with three epochs a round; `layer` is `now` as users run it.
+with test figures; `epochs` the same with three epochs a round; `layer` is `now` as users run it;
+`alone` is what the same clients reach with nothing sent (the simulator's references of nodes), and
+`labels` the cheapest of it, labels run along edges.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
@@ -29,6 +31,7 @@ import numpy as np
 if __name__ == "__main__":  # a script's folder is on the path, the folder above it is not
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from audits.report.learning.references import ON_NODES
 from benchmarks import personalised
 from benchmarks.personalised import Settings, main, nested
 
@@ -146,6 +149,14 @@ def _now() -> Iterator[tuple[str, Settings]]:
         yield f"{data} now, width 128", {**place, "model.hidden": 128}
 
 
+def _alone(references: Sequence[str]) -> Iterator[tuple[str, Settings]]:
+    """The same clients and no federation: references of nodes for which nothing is sent."""
+    for data in FOUR:
+        place = {"data.name": data, "data.partition.clients": 10, "model.hidden": 64}
+        rounds = {"algorithm.rounds": 50, "algorithm.epochs": 1}
+        yield f"{data} alone", {**place, **rounds, "evaluation.references": list(references)}
+
+
 def _epochs() -> Iterator[tuple[str, Settings]]:
     """The same with three epochs a round, which is what OpenFGL takes where nobody says."""
     for label, settings in _now():
@@ -165,6 +176,8 @@ def rows(table: str) -> dict[str, Settings]:
         "graphs": _graphs,
         "now": _now,
         "layer": _now,
+        "alone": lambda: _alone(ON_NODES),
+        "labels": lambda: _alone(["propagation"]),
         "epochs": _epochs,
     }
     return dict(tables[table]())
@@ -182,6 +195,8 @@ def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
     document = nested(facts, settings, data)
     config = Config.parse(document)
     federation = Federation.from_config(config)
+    if facts["table"] in ("alone", "labels"):
+        return {**facts, "metrics": {}, "references": _references(federation)}
     with one_thread_and_deterministic():
         shared = {name: document[name] for name in ("data", "seed", "policy")}
         try:
@@ -194,6 +209,21 @@ def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
     best = int(np.argmax([merit for _, merit in scores]))
     told, last = ({name: scores[place][0][name] for name in kept} for place in (best, -1))
     return {**facts, "metrics": {**told, "best_round": best}, "references": {}, "last": last}
+
+
+def _references(federation: Any) -> dict[str, Any]:
+    """Return what the simulator would set beside a run."""
+    from secure_fgl.data.loading import load
+    from secure_fgl.run.driver import one_thread_and_deterministic
+    from secure_fgl.run.reference import Bystander
+
+    task, _ = federation.build()
+    with one_thread_and_deterministic():
+        loaded = load(federation.config, task)
+        found: dict[str, Any] = Bystander(
+            task, loaded.sites, loaded.whole, federation.config
+        ).references()
+    return found
 
 
 def _trained(federation: Any, key: str) -> list[tuple[dict[str, Any], float]]:

@@ -182,6 +182,11 @@ class Form(Generic[S]):
         if back and (self.by_totals or self.drawn or self.splits is not None):
             raise ValueError(f"form {self.name!r}: totals for one client are of the whole cohort")
 
+    @property
+    def weighted(self) -> bool:
+        """Whether what a client says in a sum grows with its number of records."""
+        return any(f.scale == "records" for kind in self.messages() for f in kind.fields)
+
     def among(self, clients: int) -> Form[S]:
         """Return the form as so many clients play it: of a total that one reads, each has turns."""
         by = {True: clients, False: 1}

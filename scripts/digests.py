@@ -38,7 +38,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "apfl_gate_bbbp": ("algorithm.rounds=2",),
     "apfl_gate_ciao": ("algorithm.rounds=2",),
     "banks": ("algorithm.rounds=2", "evaluation.references=[]"),
-    "cora": ("algorithm.rounds=2",),
+    "cora": ("algorithm.rounds=2", "evaluation.references=[]"),
     "d_fed_gnn_cora": ("algorithm.rounds=1",),
     "fed_ego_cora": ("algorithm.rounds=2", "model.hidden=32"),
     "fed_per_cora": ("algorithm.rounds=2",),
@@ -47,6 +47,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "fed_sage_cora": ("algorithm.rounds=2", "model.hidden=32"),
     "gcfl_molecules": ("algorithm.rounds=1",),
     "graph_fl_cora": ("algorithm.rounds=1",),
+    "lenders": ("algorithm.rounds=2", "evaluation.references=[]"),
 }
 """Every example that a preset can run, and what makes it short."""
 

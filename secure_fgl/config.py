@@ -77,6 +77,9 @@ class DataConfig(Strict):
         features: how each site scales its features, by its own records: ``row`` (each record sums
             to 1), ``l2`` (each has norm 1), ``standard`` (each column has mean 0, deviation 1).
         split: shares of training, validation and test records.
+        records: a power of two that no client's number of training records exceeds, where a data
+            set is shared out; None: see `secure_fgl.data.datasets.spec_of`. Public, and what one
+            client's word can weigh in a sum that is weighted by records.
         partition: which client holds what.
     """
 
@@ -85,12 +88,16 @@ class DataConfig(Strict):
     options: dict[str, Any] = Field(default_factory=dict)
     features: Literal["raw", "row", "l2", "standard"] = "raw"
     split: tuple[float, float, float] = (0.2, 0.4, 0.4)
+    records: int | None = Field(default=None, ge=1, le=1 << 31)
     partition: PartitionConfig = PartitionConfig()
 
     @model_validator(mode="after")
     def _shares_fit(self) -> DataConfig:
         if min(self.split) <= 0 or sum(self.split) > 1 + 1e-9:
             raise ValueError("split: three shares above 0 that sum to at most 1")
+        if self.records is not None and self.records & (self.records - 1):
+            near = 1 << self.records.bit_length()
+            raise ValueError(f"records: must be a power of two, for example {near}")
         return self
 
 

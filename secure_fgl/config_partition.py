@@ -61,12 +61,30 @@ class PartitionConfig(Strict):
         return tuple(sorted(self.names)) or client_names(self.clients)
 
 
+Reference = Literal[
+    "local",
+    "propagation",
+    "local_propagation",
+    "logistic",
+    "boosted",
+    "centralised",
+    "whole_graph",
+    "mean",
+    "pmf",
+]
+
+
 class EvaluationConfig(Strict):
     """Which model is scored, and which references the simulator finds outside the federation.
 
     Where a policy lets no counts leave, and with ``kept``, each client keeps its own best model;
     with ``told`` clients tell scores under their own noise (`own_noise` of NOISED), each charged.
 
+    Of nodes, each site by itself, and nothing is sent: ``local``; ``propagation``, the site's
+    labels run along its own edges; ``local_propagation``, its own model's predictions run along
+    them; ``logistic`` and ``boosted``, scikit-learn's logistic regression and boosted trees without
+    edges (extra ``evaluate``; without it ``run`` says that they were not computed). Settings are
+    chosen on the site's validation nodes (ADR 0096).
     ``whole_graph`` is how the clients' models do with all edges between clients restored, over all
     test nodes, on average (ADR 0048).
     ``mean`` predicts the mean of all training ratings, ``pmf`` is biased matrix factorisation on
@@ -76,13 +94,14 @@ class EvaluationConfig(Strict):
         at: the model that a client scores: ``downloaded`` (as it came), ``trained`` (after its own
             training in that round), ``kept`` (the best that it had).
         told: whether clients tell scores under their own noise.
-        references: ``local`` (each client alone), ``centralised`` (all data in one place),
-            ``whole_graph``, ``mean``, ``pmf``.
+        references: ``local`` (each client alone), ``propagation``, ``local_propagation``,
+            ``logistic``, ``boosted``, ``centralised`` (all data in one place), ``whole_graph``,
+            ``mean``, ``pmf``.
     """
 
     at: Literal["downloaded", "trained", "kept"] = "downloaded"
     told: bool = False
-    references: tuple[Literal["local", "centralised", "whole_graph", "mean", "pmf"], ...] = ()
+    references: tuple[Reference, ...] = ()
 
 
 class FaultsConfig(Strict):

@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from algorithms.tasks import DataSpec, Task
 from algorithms.tasks.evaluation import evaluated
 from crypto.homomorphic.he import Scheme
@@ -33,6 +35,7 @@ from secure_fgl.data import (
     partition_names,
     remarks,
 )
+from secure_fgl.data.datasets import bound_near
 from secure_fgl.data.features import check_scaling
 from secure_fgl.data.joined import ignored_edge_data, joined
 from secure_fgl.data.kinds import EDGES, build_task, data_plan, model_name, public_spec
@@ -161,6 +164,8 @@ class Federation:
                 f"{', '.join(ignored)}: not read. Edges are {EDGES}.", UserWarning, stacklevel=2
             )
         document["data"]["partition"] = {"name": "by_owner", "names": list(sites)}
+        data = document["data"]
+        data["records"] = data["records"] or _largest_share(whole, data["split"][0])
         return cls(whole, config=Config.parse(document), **settings)
 
     def own_spec(self) -> OwnSpec | None:
@@ -376,3 +381,10 @@ def _check_data(data: object) -> None:
         fix="give a name, or what load_dataset returns; PyTorch Geometric's objects: "
         "Federation.from_pyg({'north': data, ...}), one a client",
     )
+
+
+def _largest_share(whole: Any, share: float) -> int:
+    """Return a bound of the training records of any owner."""
+    public = getattr(whole, "public", None)
+    owned = np.bincount(whole.owner if public is None else whole.owner[public.train])
+    return bound_near(float(owned.max()) * (0.9 * share if public is None else 1.0))

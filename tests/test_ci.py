@@ -53,10 +53,10 @@ def test_the_demo_sets_up_without_what_tests_need_unless_it_is_there(tmp_path: P
     def planned() -> str:
         return run("make", "-n", "demo", cwd=tmp_path).stdout
 
-    assert "-e .\n" in planned() and "[test]" not in planned()
+    assert "-e '.[evaluate]'\n" in planned() and "[test]" not in planned()
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv" / ".bare").touch()
-    assert "pip" not in planned() and "secure-fgl run examples/banks.yaml" in planned()
+    assert "pip" not in planned() and "secure-fgl run examples/lenders.yaml" in planned()
     (tmp_path / ".venv" / ".installed").touch()
     assert "pip" not in planned()
     os.utime(tmp_path / ".venv" / ".installed", (0, 0))  # a pin changed since

@@ -165,8 +165,10 @@ def test_what_the_readme_counts_is_there() -> None:
     table = dict(re.findall(r"^\| (algorithms|data) \| (.*) \|$", README, flags=re.M))
     assert set(re.findall(r"`(\w+)`", table["algorithms"])) == set(algorithm_names())
     mixtures = {name for name in dataset_names() if name.startswith(("pyg/", "tu_"))}
-    published = set(dataset_names()) - mixtures - {"synthetic_banks"}
+    made = {name for name in dataset_names() if name.startswith("synthetic_")}
+    published = set(dataset_names()) - mixtures - made
     assert f"{len(published)} published sets" in table["data"]
+    assert made == set(re.findall(r"`(synthetic_\w+)`", table["data"]))
     assert all(published_shape(name).records for name in published)
     assert len(partition_names()) == 16 and "sixteen partitions" in table["data"]
 

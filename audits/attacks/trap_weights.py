@@ -1,10 +1,11 @@
 """A20, trap weights: does a crafted model bring single records out of a total?
 
 **Who attacks, and what he knows.** An aggregator that does not follow the protocol: in place of the
-model he hands out one of his own making. He knows three words of each record that he is after,
-those that fewest records have (a diagnosis, a rare employer), how popular each word is, and what is
-public: plan, policy, settings and the weights with which the run begins. He does not know the
-graph, nor which client holds the record.
+model he hands out one of his own making. Where clients compute each model themselves, one client
+that adds to totals what it likes, or who wrote the code that draws the first model. He knows three
+words of each record that he is after, those that fewest records have (a diagnosis, a rare
+employer), how popular each word is, and what is public: plan, policy, settings and the weights with
+which the run begins. He does not know the graph, nor which client holds the record.
 
 **How.** Every hidden unit is a trap for one record (`audits.attacks._methods.traps`). What comes
 back of a unit is the sum of the rows that woke it, each row the record's own words and those of its
@@ -12,10 +13,17 @@ neighbours. A record's words have one value in that sum, and the known ones tell
 (`audits.attacks._methods.bags`). A sum over clients hides nothing of it: for a client whose records
 sleep, the gradient is exactly zero.
 
-**Two ways.** In one round the crafted model stands there at once. Steered, it is reached over the
-rounds of the plan, each model moved from the last by no more than the policy's clip allows, as who
-checks only that would take it. The aggregator need not use what clients say, so their training is
-not in his way; he adds up the totals of all rounds, each by the force that its traps had.
+**Two ways of an aggregator.** In one round the crafted model stands there at once. Steered, it is
+reached over the rounds of the plan, each model moved from the last by no more than the policy's
+clip allows, as who checks only that would take it. The aggregator need not use what clients say, so
+their training is not in his way; he adds up the totals of all rounds, each by the force that its
+traps had.
+
+**Two ways where models are recomputed.** Steered by one client: it knows each model and each total,
+and adds to the next total what brings the model nearer to the crafted one. Nobody proves that what
+it sends is within the clip (L1.6), so it sends what the range of totals leaves room for. It says
+that it has no records, and reads the others' total. Crafted start: the first model is the crafted
+one, as it is where a plug-in's `init`, or that of a changed program, draws it so.
 
 **What the number means.** Records: the share of those he is after that come back word for word.
 Words: F1 of what he names beyond the words that he knew; 1 is all of them and nothing else. Prior:
@@ -27,7 +35,9 @@ read for the same record.
 
 **What it cannot show.** Only graph convolution networks of two layers on bags of words are asked.
 He takes records on which clients train. One usual degree and number of words sets all traps; who
-knows more of a record, or tries again after each total, reads more. Noise is not fought: the clip
+knows more of a record, or tries again after each total, reads more. One client
+alone gets little out of Adam's steps: what training does to the last layer is large beside traps
+that must be faint. Noise is not fought: the clip
 of a whole message leaves a trap little of its force, and readings below the noise are none.
 
 Sources: Fowl et al., "Robbing the Fed", ICLR 2022; Boenisch et al., "When the Curious Abandon
@@ -36,15 +46,16 @@ Honesty", EuroS&P 2023 (trap weights); how rows of a graph are told apart is thi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
 
 from audits.attacks._methods.known_words import Known
 from audits.attacks._methods.statistics import best_known
-from audits.attacks._methods.stolen import Shot, one_round, steered
+from audits.attacks._methods.stolen import Shot, led, one_round, steered
 from audits.attacks._shared.material import Material, Replica
 from audits.attacks._shared.payloads import updates
 from audits.attacks._shared.rules import Rule
@@ -54,9 +65,19 @@ from protocols.plan.models import AS_SENT, BOUNDED, RECOMPUTED
 from protocols.plan.plan import Item, Plan
 from protocols.plan.steps import Service, Step
 
-__all__ = ["ATTACK", "ONE_ROUND", "STEERED", "TrapWeights", "what_clients_take"]
+__all__ = [
+    "ATTACK",
+    "BY_ONE",
+    "ONE_ROUND",
+    "START",
+    "STEERED",
+    "TrapWeights",
+    "what_clients_take",
+]
 
 ONE_ROUND = "one round"
+START = "crafted start"
+BY_ONE = "steered by one client"
 STEERED = "steered within the clip"
 RECORDS = Rule("share of records read word for word", margin=0.02, gate=0.05, chance=0.0)
 WORDS = Rule("F1 of unknown words", margin=0.05, gate=0.15, chance=0.0, null_side="above")
@@ -67,12 +88,12 @@ ROUNDS = {"quick": 10, "default": 100}
 NOISED = {"quick": 0, "default": 10}
 """Likewise under noise, which takes long to draw."""
 
-_REFUSED = (
-    "every client makes each model itself from what it can check, and refuses one that somebody "
-    "crafted"
-)
 _TOO_FAR = (
     "clients refuse a model that moved further than the clip allows, so none is there at once"
+)
+_FEW = (
+    "two clients, beside one that attacks, with training records of more words than the attacker "
+    "knows are needed"
 )
 _LONG = "with noise, a model is steered in the profile default only, as noise takes long to draw"
 _EQUAL = 1e-4  # of a weight: words that differ by less have one
@@ -140,8 +161,6 @@ class TrapWeights:
             why = "no model is handed out to be trained on and summed"
             return Findings((NotApplicable(why),))
         taken, replica = what_clients_take(plan), material.replica
-        if taken == RECOMPUTED:
-            return Findings((NotApplicable(_REFUSED),))
         if replica is None:
             why = material.unasked.rstrip(".") or "the clients of this run cannot be asked again"
             return Findings((NotApplicable(why, arises=True),))
@@ -149,25 +168,46 @@ class TrapWeights:
             return Findings((NotApplicable(why, arises=True),))
         known = Known.of(replica, rng, VOLLEYS)
         if known is None:
-            why = (
-                "two clients with training records of more words than the attacker knows are needed"
-            )
-            return Findings((NotApplicable(why, arises=True),))
+            return Findings((NotApplicable(_FEW, arises=True),))
         payload = updates(plan, material.case.policy)
+        at_once = START if taken == RECOMPUTED else ONE_ROUND
         rows: list[Samples | NotApplicable] = []
-        if taken == BOUNDED and not replica.weighted:  # else the bound is that of all records
+        if taken == BOUNDED:
             rows.append(NotApplicable(_TOO_FAR, payload, ONE_ROUND))
         else:
-            rows += _rows(payload, ONE_ROUND, known, one_round(replica, known, rng))
-        most = (NOISED if replica.noise else ROUNDS)[profile]
-        if plan.rounds < 2 or not most:
-            why = _LONG if plan.rounds > 1 else _ONE
-            none = NotApplicable(why, payload, STEERED, arises=plan.rounds > 1)
-            return Findings((*rows, none))
-        rounds = min(plan.rounds, most)
-        shots = steered(replica, known, rng, rounds)
-        rows += _rows(payload, f"{STEERED}, {rounds} rounds", known, shots)
-        return Findings(tuple(rows))
+            rows += _rows(payload, at_once, known, one_round(replica, known, rng))
+        rounds = min(plan.rounds, (NOISED if replica.noise else ROUNDS)[profile])
+        if taken == RECOMPUTED:
+            known, play = _by_one(replica, rng)
+            return Findings((*rows, *_over_rounds(plan, payload, BY_ONE, rounds, known, play)))
+        play = partial(steered, replica, known, rng)
+        return Findings((*rows, *_over_rounds(plan, payload, STEERED, rounds, known, play)))
+
+
+def _by_one(
+    replica: Replica, rng: np.random.Generator
+) -> tuple[Known | None, Callable[[int], list[Shot]]]:
+    """Return what one client knows of the others' records, and its way to steer."""
+    others = {name: bags for name, bags in replica.bags.items() if name != replica.leader}
+    known = Known.of(replace(replica, bags=others), rng, VOLLEYS)
+    return known, lambda rounds: [] if known is None else led(replica, known, rng, rounds)
+
+
+def _over_rounds(
+    plan: Plan,
+    payload: str,
+    what: str,
+    rounds: int,
+    known: Known | None,
+    play: Callable[[int], list[Shot]],
+) -> list[Samples | NotApplicable]:
+    """Return what came back while a model was steered, or why none was."""
+    if rounds < 2:
+        why = _LONG if plan.rounds > 1 else _ONE
+        return [NotApplicable(why, payload, what, arises=plan.rounds > 1)]
+    if known is None:
+        return [NotApplicable(_FEW, payload, what, arises=True)]
+    return [*_rows(payload, f"{what}, {rounds} rounds", known, play(rounds))]
 
 
 def _rows(payload: str, what: str, known: Known, shots: Sequence[Shot]) -> list[Samples]:

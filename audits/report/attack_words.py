@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from audits.attacks._shared.models import AttackRow
+from audits.attacks.trap_weights import BY_ONE, START
 from audits.report import words
 from audits.report.readings.texts import POWER, lesson, reading
 
@@ -31,7 +32,7 @@ _TOPICS = {
     "A14": "gradients for a client's generator name the records that they were held against",
     "A15": "rows of neighbours' features can be solved for single nodes",
     "A16": "counts, scores or sizes of messages say something of one client",
-    "A20": "a model that the aggregator crafted brings single records back",
+    "A20": "a model that somebody crafted brings single records back",
 }
 _BOUND = "epsilon"  # begins the metric of a row that holds a claim against a bound
 
@@ -276,7 +277,12 @@ def _solved(row: AttackRow) -> str:
 
 def _trapped(row: AttackRow) -> str:
     seen, without = _hundred(*_figures(row))
-    who = f"An aggregator that hands out a crafted model ({row.what.partition(':')[0]}) reads"
+    how = row.what.partition(":")[0]
+    who = f"An aggregator that hands out a crafted model ({how}) reads"
+    if how.startswith(BY_ONE):
+        who = f"One client that adds to totals what it likes ({how}) reads"
+    elif how.startswith(START):
+        who = f"Whoever wrote the code that draws the first model ({how}) and reads a total reads"
     if row.metric.startswith("F1"):
         return (
             f"{who} words of single records out of {named(row.payload)}: F1 {seen} of 100, against "

@@ -28,6 +28,7 @@ from audits.report.budget import accounts
 from audits.report.budget_timeline import spending
 from audits.report.inventory import inventory, parties, plan_diff, roll_up
 from audits.report.learning.curves import curves
+from audits.report.learning.references import worth
 from audits.report.limits import limits
 from audits.report.method import cost, method
 from audits.report.models import Dropouts, Finding, Head, Integrity, Report, Subject
@@ -90,7 +91,7 @@ def report_of(case: Case) -> Report:
         notes=notes(plan, egress, evidence, simulated=simulated, rehearsed=played),
         summary=own_summary(case, egress)
         if side
-        else summary(plan, case.policy, diff, egress, gone, smallest),
+        else summary(plan, case.policy, diff, egress, gone, smallest, worth(case.result)),
         verdict_strip=strip(
             plan, diff, egress, found, evidence, spent, tried, len(cautions), simulated=simulated
         ),

@@ -10,6 +10,7 @@ from audits.report import words
 from audits.report.attack_rows import Outcome, singled_out, undecided
 from audits.report.attack_words import untested
 from audits.report.budget import NO_NOISE
+from audits.report.learning.references import Worth, in_words
 from audits.report.models import Account, Dropouts, Egress, Finding, Line, PlanDiff, State
 from audits.report.scope import intact
 from protocols.disclosures.names import Disclosure
@@ -60,8 +61,9 @@ def summary(
     egress: Sequence[Egress],
     gone: Dropouts,
     smallest: int | None,
+    compared: Worth | None = None,
 ) -> str:
-    """Return the first paragraph: who trained what together, and what left the clients.
+    """Return the first paragraph: who trained what together, what for, what left the clients.
 
     Args:
         plan: of the run, like `policy`.
@@ -71,6 +73,7 @@ def summary(
         gone: who vanished.
         smallest: clients in the smallest total that was opened, from
             :func:`audits.report.scope.smallest_opened`.
+        compared: the run beside the best reference for which nothing is sent.
     """
     up = _up(egress)
     unsafe = sum(row.count for row in up if words.in_clear(row.protection))
@@ -84,6 +87,8 @@ def summary(
         if {row.recipient_role for row in up} <= {Role.AGGREGATOR}
         else f"{words.plural(sum(r.count for r in up), 'envelope')} left the clients.",
     ]
+    if compared is not None:
+        sentences.insert(1, in_words(compared))
     sentences += _computed(plan, policy, egress, smallest)
     if gone.vanished:
         count = len({v.client for v in gone.vanished})

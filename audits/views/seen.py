@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from audits.attacks import attacks
 from audits.attacks._shared.models import AttackRow, NotTested
+from audits.attacks.trap_weights import BY_ONE, START
 from audits.report import words
 from audits.report.models import Egress, Report, Row
 from audits.views.keys import keys_of
@@ -27,6 +28,7 @@ _BLIND = ("nothing", "size only", "uniform noise", "who took part", "half of a s
 _UPDATES = {"P01", "P02", "P05", "P06", "P07", "P12", "P19"}
 _MODEL = "P19"  # follows from the totals, so whoever reads these has it
 _ONLY = {"A20": {Role.AGGREGATOR}}  # attacks that only one role can begin
+_BY_CLIENTS = (BY_ONE, START)  # what of it begins at a client, or with the code that all run
 
 
 class Reached(Strict):
@@ -245,6 +247,8 @@ def _rows(report: Report) -> tuple[AttackRow, ...]:
 
 def _starts(row: AttackRow, opened: dict[Role, set[str]]) -> bool:
     """Tell whether an attack can be begun by one of the roles, on what it opens."""
+    if row.id == "A20" and row.what.startswith(_BY_CLIENTS):  # clients are handed the totals
+        return bool({Role.AGGREGATOR, Role.CLIENT} & set(opened))
     there = {
         payload
         for role, payloads in opened.items()

@@ -29,6 +29,9 @@ from protocols.policy.policy import PrivacyPolicy
 
 RECOMPUTED: Final = "recomputed"
 BOUNDED: Final = "bounded"
+_LOOSE: Final = 4
+"""By how many times the bound of training records may exceed a client's own number: sites declare
+a power of two, and a bound is refused beyond twice what they declare."""
 AS_SENT: Final = "as sent"
 
 
@@ -42,6 +45,7 @@ class Models:
         exchange: name of the one that moves it.
         totals: the messages whose totals move it.
         reach: of the form.
+        weighted: the sum is weighted by records, and divided by their number.
     """
 
     how: str = ""
@@ -49,6 +53,19 @@ class Models:
     exchange: str = ""
     totals: tuple[type[Message], ...] = ()
     reach: float = 0.0
+    weighted: bool = False
+
+    def furthest(self, largest: float, records: int) -> float:
+        """Return how far a round of clients within the clip moves a weight.
+
+        A mean that is weighted by records moves by what one record may, not by what a client says
+        of all of its own.
+
+        Args:
+            largest: what one client can say, with the noise of all.
+            records: a client's training records at most.
+        """
+        return self.reach * largest * (min(1.0, _LOOSE / records) if self.weighted else 1.0)
 
     @classmethod
     def of(cls, form: Form[Any], policy: PrivacyPolicy, clients: int) -> Models:
@@ -66,7 +83,7 @@ class Models:
         able = able and not form.drawn  # clients of one cohort do not see the others' totals
         if able and policy.models == RECOMPUTED:
             how = RECOMPUTED
-        return cls(how, kind, first.name, first.back, plain.reach)
+        return cls(how, kind, first.name, first.back, plain.reach, plain.weighted)
 
     def of_exchange(self, exchange: Exchange) -> str:
         """Return how clients see to the model that an exchange hands out; empty if it has none."""
@@ -84,7 +101,8 @@ class Models:
             return None
         names = ", ".join(kind.__name__ for kind in self.totals)
         return {
-            "client": f"the cohort's total of {names}, from which it computes the model itself",
+            "client": f"the cohort's total of {names}, from which it computes the model itself; "
+            "one client alone can steer that model and read single records of others in a total",
             "network": "sender, recipient, time and size",
         }
 

@@ -148,7 +148,7 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
         policy,
         others=len(clients) - 1,
         fewest=len(clients) == policy.smallest_cohort,
-        reach=builder.models.reach,
+        reach=builder.models.furthest(1.0, data.records),
         splits=splits,
         topology=builder.topology,
         clusters=builder.clusters,

@@ -6,7 +6,8 @@ what they say is read as its receiver would (`secure_fgl.attack_inputs.again.rea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,15 +15,18 @@ import numpy as np
 import scipy.sparse as sp
 
 from algorithms.nn._shared.sparse import Sparse
+from algorithms.tasks.evaluation import begun
 from algorithms.tasks.inputs.nodes import NodeData
 from algorithms.tasks.site import Site
 from audits.attacks import Bags, Exposure, Replica, Truth
+from audits.attacks._shared.material import Array, Floats
 from audits.evidence.steps import Case
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.view import TotalView
 from protocols.messages import Message, values
 from protocols.policy.guard import find
 from protocols.policy.guards import Clip
-from protocols.rounds import Cohort, Sealed
+from protocols.rounds import Cohort, Reply, Sealed
 from secure_fgl.attack_inputs.again.reading import Reader
 from secure_fgl.attack_inputs.replayed import ReplayedRun
 from secure_fgl.attack_inputs.updates import Arrays, fields, updates
@@ -57,12 +61,14 @@ def replica_of(replay: ReplayedRun) -> Replica:
     column, clip = reader.column, find(replay.case.policy.chain(Disclosure.SUM), "clip")
     if column.grid is None or not isinstance(clip, Clip):
         raise _none("a change stands on no grid")
+    answering = _Answering(replay, reader, first)
     model, bare = replay.config.model, replay.code.bare(replay.task)
     return Replica(
         model=replay.code.model_name(replay.task.spec.task),
         depth=model.layers,
         optimiser="sgd" if bare.gradients else model.optimiser or "adamw",
         lr=replay.task.lr,
+        decay=replay.task.lr * (model.weight_decay or 0.0) * replay.config.algorithm.epochs,
         layers=replay.layers,
         start=np.array(given, dtype=np.float32),
         ask=exchange.name,
@@ -73,7 +79,9 @@ def replica_of(replay: ReplayedRun) -> Replica:
         largest=column.grid.bound,
         step=column.grid.step,
         noise=reader.noise,
-        play=_Answering(replay, reader, first).play,
+        play=answering.play,
+        leader=min(replay.sites),
+        lead=answering.lead,
     )
 
 
@@ -119,39 +127,98 @@ class _Answering:
 
     def play(self, models: Sequence[Any], rng: np.random.Generator) -> list[list[Exposure]]:
         """Let all clients answer one model a round; see `audits.attacks.Replica`."""
+        with self._afresh():
+            return [self._round(n, self._handed(m), rng) for n, m in enumerate(models, 1)]
+
+    def lead(
+        self,
+        wanted: Callable[[Floats], Array],
+        rounds: int,
+        beyond: bool,
+        rng: np.random.Generator,
+    ) -> list[list[Exposure]]:
+        """Let one client move the model, round by round; see `audits.attacks.Replica`."""
+        form = self.replay.form.plain or self.replay.form
+        others = [name for name in self.replay.sites if name != min(self.replay.sites)]
+        cohort, found = Cohort(self.replay.case.plan.clients), list[list[Exposure]]()
+        state = begun(form, self.replay.prepared.first_state()).start
+        with self._afresh():
+            for number in range(1, rounds + 1):
+                steps = form.round(state, cohort)
+                model = values(next(steps).handed[0])[_MODEL]  # type: ignore[arg-type]
+                found.append(self._round(number, self._handed(model), rng, others))
+                read = found[-1][0].seen or {}
+                way = wanted(model) - model
+                total = self._moved(read, way, form.reach, beyond)
+                reply = Reply({type(total): TotalView(total)}, len(self.replay.sites))
+                try:
+                    steps.send(reply)
+                except StopIteration as stop:
+                    state = stop.value
+        return found
+
+    def _moved(self, read: Arrays, way: Array, reach: float, beyond: bool) -> Message:
+        """Return the total of the others, with what one client adds to move the model.
+
+        It says that it has no records. The clip binds a client that runs this code; one that runs
+        its own adds any integers, and the total must only be one that the cohort could have.
+        """
+        column, clients = self.reader.column, len(self.replay.sites)
+        clip = find(self.replay.case.policy.chain(Disclosure.SUM), "clip")
+        if column.grid is None or not isinstance(clip, Clip):
+            raise _none("a change stands on no grid")
+        most = column.grid.bound * ((clients - 1) if beyond else 1)
+        counted = float(read["count"]) if column.field.scale else float(clients)
+        added = way * counted / (reach or 1.0)
+        if clip.norm == "l2" and not beyond:
+            added *= min(1.0, most / max(float(np.linalg.norm(added)), 1e-300))
+        added = np.clip(added, -most, most)
+        step = column.grid.step
+        return self.reader.update(**{**read, "delta": read["delta"] + step * np.rint(added / step)})
+
+    @contextmanager
+    def _afresh(self) -> Iterator[None]:
+        """Let clients begin as the run does, and give them back what they remember."""
         sites = self.replay.sites
         kept = {name: (site.memory, site.draws) for name, site in sites.items()}
         try:
             for site in sites.values():
                 site.memory, site.draws = {}, {}
             with one_thread_and_deterministic():
-                return [self._round(n, model, rng) for n, model in enumerate(models, 1)]
+                yield
         finally:
             for name, site in sites.items():
                 site.memory, site.draws = kept[name]
 
-    def _round(self, number: int, model: Any, rng: np.random.Generator) -> list[Exposure]:
-        given = self._handed(model)
-        said = {name: self._said(site, given) for name, site in self.replay.sites.items()}
+    def _round(
+        self,
+        number: int,
+        given: tuple[Message, ...],
+        rng: np.random.Generator,
+        of: Sequence[str] = (),
+    ) -> list[Exposure]:
+        """Let clients answer, all or those `of` these names, and read what they say."""
+        sites = {n: site for n, site in self.replay.sites.items() if not of or n in of}
+        said = {name: self._said(site, given) for name, site in sites.items()}
         seen = self.reader.read(said, rng)
-        known = {_MODEL: np.asarray(model, dtype=np.float64)}
-        return [self._exposed(name, number, known, said[name], seen[name]) for name in said]
+        known = {_MODEL: np.asarray(values(given[0])[_MODEL], dtype=np.float64)}
+        return [self._exposed(n, number, known, said, seen[n]) for n in said]
 
     def _exposed(
         self,
         name: str,
         number: int,
         known: Arrays,
-        said: Sequence[Message],
+        said: Mapping[str, Sequence[Message]],
         seen: Arrays,
     ) -> Exposure:
         return Exposure(
             client=name,
             round=number,
             known=known,
-            raw=fields(next(m for m in said if type(m) is self.reader.update)),
+            raw=fields(next(m for m in said[name] if type(m) is self.reader.update)),
             seen=seen,
-            cohort=1 if self.reader.clear else len(self.replay.sites),
+            cohort=1 if self.reader.clear else len(said),
             truth=Truth(),
             lr=self.replay.task.lr,
             steps=self.replay.config.algorithm.epochs,

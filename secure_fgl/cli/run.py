@@ -157,23 +157,18 @@ def _what_is_left(folder: Path) -> str:
 
 def _summary(finished: Run, headline: str) -> None:
     """Print what people want to know first; all of it stands in result.json too."""
+    from audits.report.learning.references import ALONE, GATHERED
     from audits.report.words import size
     from secure_fgl.cli._shared.output import HEADLINES, print_pairs
 
     result = finished.result
     headline = "test_told" if "test_told" in result["metrics"] else headline
     pairs = [(HEADLINES[headline], _quality(result, headline))]
-    named = (
-        ("released_model", "released model"),
-        ("local", "local only"),
-        ("whole_graph", "whole graph"),
-        ("centralised", "centralised"),
-        ("mean", "predict the mean"),
-        ("pmf", "factorisation"),
-    )
-    for name, label in named:
-        if (value := result.get("references", {}).get(name)) is not None:
+    seen = result.get("references", {})
+    for name, label in {**ALONE, **GATHERED}.items():
+        if (value := seen.get(name)) is not None:
             pairs.append((label, f"{value:.4f} test, {_SEEN.get(name, _TRAINED)}"))
+    pairs += _compared(result)
     if result.get("lost_rounds"):
         lost = ", ".join(map(str, result["lost_rounds"]))
         pairs.append(("rounds lost", f"{lost}: too many clients vanished; they were skipped"))
@@ -197,6 +192,19 @@ def _summary(finished: Run, headline: str) -> None:
         print(finished.folder.read("profile/profile.txt").decode().partition("\nround ")[0])
 
 
+def _compared(result: dict[str, Any]) -> list[tuple[str, str]]:
+    """Say who is ahead, and what was not compared: a figure alone may be worse than none."""
+    from audits.report.learning.references import ON_NODES, in_words, not_computed, worth
+
+    pairs = [(name, f"not computed: {why}") for name, why in not_computed(result).items()]
+    if (found := worth(result)) is not None:
+        pairs.append(("who is ahead", in_words(found)))
+    elif "headline" in result and result["data"]["task"] == "node":
+        wanted = f"evaluation.references=[{','.join(ON_NODES)}]"
+        pairs.append(("who is ahead", f"not known: nothing was compared; --set '{wanted}'"))
+    return pairs
+
+
 _STOOD = (
     "rounds {first} to {last} at {share:.3f}, the share of the commonest class: the model told no "
     "classes apart; try another data.features (raw, standard), more algorithm.epochs, or "
@@ -217,6 +225,10 @@ def _flattened(finished: Run) -> str:
 
 _TRAINED = "trained by the simulator as a reference"
 _SEEN = {
+    "propagation": "a site's labels run along its own edges, nothing sent",
+    "local_propagation": "a site's own model run along its own edges, nothing sent",
+    "logistic": "logistic regression at each site, no edges, nothing sent",
+    "boosted": "boosted trees at each site, no edges, nothing sent",
     "mean": "looked up by the simulator as a reference",
     "pmf": "trained on everybody's ratings by the simulator as a reference",
     "whole_graph": "with all edges between clients, looked up by the simulator",

@@ -19,16 +19,22 @@ from secure_fgl.errors import UsageError, next_step, usage
 
 __all__ = [
     "ROOT_VARIABLE",
+    "SMALL_BOUND",
     "as_usage",
+    "bound_near",
     "dataset_names",
     "is_taken",
     "load_dataset",
+    "power_of_two",
     "published_shape",
     "read_dataset",
     "shape_of",
     "spec_of",
 ]
 
+_AT_LEAST = 0.9  # of an even share: what the site with the most records has at least
+SMALL_BOUND = 64
+"""Of training records: up to it a bound is never too loose, as few records vary much."""
 ROOT_VARIABLE = "SECURE_FGL_DATA"
 """Environment variable that names the data folder when no root is given."""
 
@@ -151,11 +157,15 @@ def spec_of(
     train_share: float = 0.2,
     options: Mapping[str, Any] | None = None,
     shape: Shape | None = None,
+    even: bool = False,
+    bound: int | None = None,
 ) -> DataSpec:
     """What a plan may know of a data set; no file is opened.
 
     `records`, the bound of the training records at one site, is the next power of two at or above
     ceil(train_share x records): one site might hold them all, and the true counts stay private.
+    Where sites hold about as many each it is twice the power of two near a site's share, or
+    `SMALL_BOUND`: what one site may say in a sum that is weighted by records grows with it.
     Where the options ask for the published split the bound is that of all records.
 
     Args:
@@ -164,6 +174,8 @@ def spec_of(
         train_share: of all records, to be drawn for training.
         options: the source's own options.
         shape: sizes of a data set in memory; then no source is asked, and `name` is only a name.
+        even: sites hold about as many records each, and each record is at one of them.
+        bound: `records` itself, where a configuration gives it.
 
     Raises:
         ValueError: unknown name or option, fewer than one client, or a share outside (0, 1].
@@ -174,5 +186,17 @@ def spec_of(
     share = 1.0 if "split" in (options or {}) else train_share
     # Rounded first, so that 0.2 x 2560, in binary a little above 512, stays 512.
     most = max(1, math.ceil(round(share * sizes.records, 6)))
-    public = sizes._asdict() | {"records": 1 << (most - 1).bit_length()}
+    whole, each = power_of_two(most), bound_near(_AT_LEAST * most / max(clients, 1))
+    records = bound or (min(whole, each) if even else whole)
+    public = sizes._asdict() | {"records": records}
     return DataSpec(**public, clients=clients, name=name)
+
+
+def bound_near(count: float) -> int:
+    """Return a bound of training records for sites of which the largest has about so many."""
+    return max(SMALL_BOUND, 2 * power_of_two(int(count)))
+
+
+def power_of_two(count: int) -> int:
+    """Return the least power of two that is not below a count: what is said of it in public."""
+    return 1 << max(count - 1, 0).bit_length()

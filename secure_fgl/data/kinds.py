@@ -17,7 +17,7 @@ from protocols.plan.plan import DataPlan
 from secure_fgl.config import DataConfig, ModelConfig
 from secure_fgl.data.datasets import shape_of, spec_of
 from secure_fgl.data.records import Dataset, Masks, Part
-from secure_fgl.data.sharing import gives_test, makes_split
+from secure_fgl.data.sharing import gives_test, is_even, makes_split
 from secure_fgl.errors import UsageError, usage
 
 __all__ = ["EDGES", "build_task", "data_plan", "masks_of", "model_name", "public_spec", "site_data"]
@@ -108,6 +108,8 @@ def public_spec(data: DataConfig, whole: Dataset | None) -> DataSpec:
         train_share=1.0 if given or makes_split(shared) else data.split[0],
         options=data.options,
         shape=shape,
+        even=is_even(shared),
+        bound=data.records,
     )
     return replace(spec, common=gives_test(shared))
 

@@ -15,7 +15,7 @@ from algorithms.tasks.site import Records, Site
 from secure_fgl.config import OWN, Config, own_root
 from secure_fgl.data import Dataset, Masks, Part, partition, read_dataset, split_masks
 from secure_fgl.data.about import about
-from secure_fgl.data.datasets import as_usage
+from secure_fgl.data.datasets import SMALL_BOUND, as_usage, power_of_two
 from secure_fgl.data.features import scaled, scaled_part
 from secure_fgl.data.kinds import masks_of, site_data
 from secure_fgl.data.sources._shared.refusing import nothing_unpickled
@@ -48,6 +48,8 @@ def load(
     only: Sequence[str] | None = None,
     agreed: str | None = None,
     stand_ins: bool = False,
+    weighted: bool = False,
+    more: int = 0,
 ) -> Loaded:
     """Return the clients' sites, in the order of the plan or of `only`.
 
@@ -59,6 +61,9 @@ def load(
         agreed: of own data the plan's digest of ``spec.yaml``, which is read once more here.
         stand_ins: return the sites of all clients: what is not of `only`, or of own data has no
             folder here, is drawn (`secure_fgl.data.stand_ins`). For audits; no run has any.
+        weighted: sums are weighted by numbers of training records: then a bound of them that is
+            more than twice the power of two at or above what is there is refused.
+        more: records that each client makes up and trains on beside its own.
 
     Raises:
         UsageError: the data folder or file is missing or damaged, an extra is not installed, or a
@@ -77,6 +82,8 @@ def load(
                 shared, whole = _shared(config, task, given)
                 parts = dict(zip(called, shared, strict=True))
                 names = {client: {} for client in parts}
+            if not stand_ins:
+                _check_bound(parts, _declared(names, task), more, weighted=weighted)
             if stand_ins:
                 parts, names = _completed(config, parts, names, only)
                 whole, only = None, None
@@ -99,6 +106,40 @@ def _shared(
     parts = partition(whole, shared.name, shared.clients, masks, rule, shared.options)
     masks = masks_of(whole, parts, task.spec.task)
     return parts, (scaled(whole, data.features), masks)
+
+
+def _declared(names: Mapping[str, Names], task: Task) -> Mapping[str, int]:
+    """Return how many training records each client says that it has at most."""
+    from secure_fgl.data.own import OwnSpec
+
+    own = {n: (OwnSpec.model_validate_json(t["spec"]), t) for n, t in names.items() if t}
+    found = {name: spec.declared(told["site"]) for name, (spec, told) in own.items()}
+    return {name: found.get(name) or task.spec.records for name in names}
+
+
+def _check_bound(
+    parts: Mapping[str, Part], declared: Mapping[str, int], more: int, *, weighted: bool
+) -> None:
+    """Refuse a bound that is none, or that lets one client say more in a sum than any needs.
+
+    Where all say the same number, as what is shared out, the client with the most records counts.
+    """
+    counts = {name: int(part.train.sum()) + more for name, part in parts.items()}
+    if len(set(declared.values())) == 1:
+        most = max(counts, key=lambda name: counts[name])
+        counts = {most: counts[most]}
+    for name, count in counts.items():
+        bound, fit = declared[name], power_of_two(count)
+        if count - more > bound or (weighted and count and bound > max(2 * fit, SMALL_BOUND)):
+            raise UsageError(
+                f"The bound of {bound} training records does not fit {name}, whose own number "
+                f"rounds up to {fit}.",
+                why="a larger bound lets one client move the model of all by more than any needs"
+                if bound > fit
+                else "the plan is for fewer records than are there",
+                fix=f"set data.records to {fit}; of tables of your own, write it for the site's "
+                "folder into records: of spec.yaml, and hand that to all sites",
+            )
 
 
 _STREAMS = ("split", "partition")

@@ -31,6 +31,7 @@ __all__ = [
     "check_partition",
     "gives_test",
     "induce",
+    "is_even",
     "makes_split",
     "partition",
     "partition_names",
@@ -123,6 +124,15 @@ def makes_split(name: str) -> bool:
         ValueError: unknown name.
     """
     return bool(getattr(_rule(name), "OWN_SPLIT", False))
+
+
+def is_even(name: str) -> bool:
+    """Tell whether a partition gives clients about as many records each, and each to one of them.
+
+    Raises:
+        ValueError: unknown name.
+    """
+    return bool(getattr(_rule(name), "EVEN", False))
 
 
 def gives_test(name: str) -> bool:

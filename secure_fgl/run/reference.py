@@ -2,19 +2,29 @@
 
 They say what federation is worth. A real federation cannot compute those that need all data: the
 centralised model, and the clients' models on the whole graph.
+
+For others nothing leaves a site. Where nodes are classified these are, beside each site's own
+model: ``propagation``, the site's labels alone, run along its own edges; ``local_propagation``, its
+own model's predictions run along them; ``logistic`` and ``boosted``, scikit-learn's logistic
+regression and gradient-boosted trees on the features alone. Each site chooses their settings by its
+own validation nodes; their test nodes are pooled as the federation's are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from algorithms.scores.errors import mean_reference
 from algorithms.scores.kept import kept_model
 from algorithms.scores.once import total
-from algorithms.tasks import Task, Weights
+from algorithms.tasks import Predictions, Task, Weights
 from algorithms.tasks.client_model import predictions
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm
@@ -25,6 +35,11 @@ from secure_fgl.data.kinds import site_data
 from secure_fgl.run.naming import learning_seed
 from secure_fgl.run.standing import commonest, stood
 
+if TYPE_CHECKING:
+    from algorithms.tasks.inputs.nodes import NodeData
+
+__all__ = ["Bystander", "best_metrics", "propagated"]
+
 Metrics = dict[str, float | None]
 
 PMF: dict[str, Any] = {
@@ -32,6 +47,13 @@ PMF: dict[str, Any] = {
 }  # fmt: skip
 PMF_ROUNDS = 20
 """Settings of the reference `pmf`, and passes over all ratings; the best on validation counts."""
+RESTARTS = (0.1, 0.02, 0.05, 0.2, 0.5, 0.8)
+"""Shares of each step that return to the seeds. Of equals on validation the first counts."""
+STEPS = 50  # 0.98^50 is 0.36, and what is added later is spread over the component alike
+INVERSE_PENALTIES = (1.0, 0.01, 0.1, 10.0)
+TREES = 100
+SMALLEST_LEAVES = (20, 5)
+"""Settings of `boosted`: at most so many rounds of boosting, records in a leaf."""
 
 
 class Bystander:
@@ -52,17 +74,34 @@ class Bystander:
         config: Config,
     ) -> None:
         self._task, self._sites, self._whole, self._config = task, sites, whole, config
+        self.not_computed: dict[str, str] = {}
+        """Wanted references without a value, and why; filled by `references`."""
 
     def references(self) -> dict[str, float | None]:
         """Return the headline metric of each reference that is wanted.
 
-        None for one whose training diverged, or that nobody could train or look up.
+        None for one whose training diverged, or that nobody could train or look up: the federated
+        result stands without it.
         """
-        return {name: self._reference(name) for name in self._config.evaluation.references}
+        found: dict[str, float | None] = {}
+        for name in self._config.evaluation.references:
+            why = "not there"
+            try:
+                found[name] = self._reference(name)
+            except ArithmeticError:
+                found[name], why = None, "diverged"
+            except ImportError:
+                found[name], why = None, "scikit-learn"
+            if found[name] is None:
+                self.not_computed[name] = why
+        return found
 
     def _reference(self, name: str) -> float | None:
-        chosen = self._config.algorithm
-        if name != "local" and self._whole is None:
+        if name == "local_propagation" or name in _ON_RECORDS:
+            return self._at_sites(name)
+        if name == "local":
+            return self._alone.metrics[self._headline]
+        if self._whole is None:
             return None
         if name == "mean":
             return self._mean()
@@ -70,15 +109,40 @@ class Bystander:
             return self._pmf()
         if name == "whole_graph":
             return self._on_the_whole_graph()
-        sites = self._fresh() if name == "local" else [self._centre()]
+        return self._trained([self._centre()]).metrics[self._headline]
+
+    def _trained(self, sites: Sequence[Site]) -> Trained:
+        chosen = self._config.algorithm
         start = self._task.initial(np.random.default_rng(self._seed("reference")))
-        try:
-            found = best_metrics(
-                self._task, sites, start, rounds=chosen.rounds, epochs=chosen.epochs
-            )
-        except ArithmeticError:  # the federated result stands without it
+        return best_metrics(self._task, sites, start, rounds=chosen.rounds, epochs=chosen.epochs)
+
+    @cached_property
+    def _alone(self) -> Trained:
+        return self._trained(self._fresh())
+
+    def _at_sites(self, name: str) -> float | None:
+        """Return a reference of nodes that each site computes from what it holds, and sends none.
+
+        Raises:
+            ImportError: scikit-learn is not installed.
+        """
+        if self._task.spec.task != "node":
             return None
-        return found[self._headline]
+        classes, scores = self._task.spec.classes, []
+        for place, site in enumerate(self._sites):
+            if (makes := _ON_RECORDS.get(name)) is not None:
+                tried = makes(site.data, classes)
+            else:
+                tried = _corrected(site.data, self._alone.outputs[place])
+            counts = [self._task.score(found, site) for found in tried]
+            scores.append(max(counts, key=self._task.scoring.merit))  # of equals the first
+        return self._task.scoring.read(total(scores))[self._headline]
+
+    def test_records(self) -> int | None:
+        """Return how many test records all sites hold together; None where they have no masks."""
+        masks = [getattr(site.data, "test", None) for site in self._sites]
+        known = [mask for mask in masks if mask is not None]
+        return sum(int(mask.sum()) for mask in known) if len(known) == len(masks) else None
 
     def _mean(self) -> float | None:
         """Return the error of predicting the mean of all training ratings."""
@@ -120,7 +184,7 @@ class Bystander:
         task = RatingTask(self._task.spec, model="dot", **PMF)
         start = task.initial(np.random.default_rng(self._seed("reference")))
         found = best_metrics(task, [self._centre()], start, rounds=PMF_ROUNDS, epochs=1)
-        return found[self._headline]
+        return found.metrics[self._headline]
 
     def stood(
         self, after: Sequence[int], metrics: Callable[[int], Metrics]
@@ -154,10 +218,22 @@ class Bystander:
         return Site(site_data(part, self._task.spec), seed=self._seed("centralised"))
 
 
+class Trained(NamedTuple):
+    """Sites that trained alone.
+
+    Attributes:
+        metrics: pooled, at the round that is best on all validation records.
+        outputs: each site's predictions at the round that is best on its own.
+    """
+
+    metrics: Metrics
+    outputs: list[Predictions]
+
+
 def best_metrics(
     task: Task, sites: Sequence[Site], start: Weights, *, rounds: int, epochs: int
-) -> Metrics:
-    """Train each site alone and return the pooled metrics at the best validation round.
+) -> Trained:
+    """Train each site alone and return how good the models of the best rounds are.
 
     Args:
         task: what is learnt.
@@ -168,10 +244,145 @@ def best_metrics(
     """
     weights = [start for _ in sites]
     best, found = -np.inf, dict[str, float | None]()
+    own = [-np.inf for _ in sites]
+    outputs: list[Predictions] = [np.zeros((0, 0), np.float32) for _ in sites]
     for _ in range(rounds):
         weights = [task.fit(w, s, epochs=epochs) for w, s in zip(weights, sites, strict=True)]
-        scores = [task.score(task.predict(w, s), s) for w, s in zip(weights, sites, strict=True)]
+        tried = [task.predict(w, s) for w, s in zip(weights, sites, strict=True)]
+        scores = [task.score(p, s) for p, s in zip(tried, sites, strict=True)]
         pooled = total(scores)
         if not found or task.scoring.merit(pooled) > best:
             best, found = task.scoring.merit(pooled), task.scoring.read(pooled)
+        for place, score in enumerate(scores):
+            if (merit := task.scoring.merit(score)) >= own[place]:
+                own[place], outputs[place] = merit, tried[place]
+    return Trained(found, outputs)
+
+
+def propagated(
+    edges: npt.NDArray[np.int64], seeds: npt.NDArray[np.float64], restart: float
+) -> npt.NDArray[np.float64]:
+    """Return what seeds become along edges, float64 (N, C).
+
+    F <- (1 - restart) D^-1/2 A D^-1/2 F + restart * seeds, `STEPS` times from the seeds on: label
+    propagation of Zhou et al. (NIPS 2003), a personalised PageRank of each class.
+
+    Args:
+        edges: int64 (2, M), each undirected pair once.
+        seeds: float64 (N, C), for example a 1 for each labelled node in the column of its class.
+        restart: in (0, 1]; 1 leaves the seeds as they are.
+    """
+    import scipy.sparse as sp
+
+    nodes = len(seeds)
+    ends = (np.concatenate([edges[0], edges[1]]), np.concatenate([edges[1], edges[0]]))
+    links = sp.csr_array((np.ones(len(ends[0])), ends), shape=(nodes, nodes))
+    scale = sp.diags_array(1.0 / np.sqrt(np.maximum(links.sum(axis=1), 1.0)))
+    step = sp.csr_array(scale @ links @ scale)
+    found = seeds
+    for _ in range(STEPS):
+        found = (1.0 - restart) * (step @ found) + restart * seeds
     return found
+
+
+def _labels(data: NodeData, classes: int) -> npt.NDArray[np.float64]:
+    """Return a 1 for each node whose label its site may learn from, (N, C)."""
+    nodes = np.flatnonzero((data.train | data.tune).numpy())
+    seeds = np.zeros((data.nodes, classes))
+    seeds[nodes, data.y.numpy()[nodes]] = 1.0
+    return seeds
+
+
+def _along(data: NodeData, classes: int) -> Iterator[Predictions]:
+    """Yield predictions from labels alone; the commonest class where no label reaches."""
+    seeds = _labels(data, classes)
+    for restart in RESTARTS:
+        found = propagated(data.edges.numpy(), seeds, restart)
+        unreached = found.sum(axis=1) == 0
+        found[unreached] = seeds.sum(axis=0)
+        yield found.astype(np.float32)
+
+
+def _corrected(data: NodeData, outputs: Predictions) -> Iterator[Predictions]:
+    """Yield a model's predictions, known labels in their place, run along edges, and as they are.
+
+    The second half of "correct and smooth" (Huang et al., ICLR 2021).
+    """
+    labels = _labels(data, outputs.shape[1])
+    seeds = np.where(labels.any(axis=1, keepdims=True), labels, outputs)
+    for restart in RESTARTS:
+        yield propagated(data.edges.numpy(), seeds, restart).astype(np.float32)
+    yield outputs
+
+
+def _tabular(data: NodeData) -> tuple[Any, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the features, (N, F), dense or CSR, and the training nodes with their labels."""
+    import scipy.sparse as sp
+
+    from algorithms.nn._shared.sparse import Sparse
+
+    nodes = np.flatnonzero((data.train | data.tune).numpy())
+    if not isinstance(data.x, Sparse):
+        return data.x.numpy(), nodes, data.y.numpy()[nodes]
+    m = data.x.matrix
+    parts = (m.values().numpy(), m.col_indices().numpy(), m.crow_indices().numpy())
+    return sp.csr_array(parts, shape=(data.nodes, data.features)), nodes, data.y.numpy()[nodes]
+
+
+def _spread(found: Any, labels: Any, classes: int) -> Predictions:
+    """Return probabilities of the labels that a model knows as one column a class."""
+    whole = np.zeros((len(found), classes), np.float32)
+    whole[:, labels] = found
+    return whole
+
+
+def _one_answer(data: NodeData, classes: int) -> Predictions:
+    """Return what a site can say that knows one class at most: that class."""
+    return np.tile(_labels(data, classes).sum(axis=0).astype(np.float32), (data.nodes, 1))
+
+
+def _logistic(data: NodeData, classes: int) -> Iterator[Predictions]:
+    """Yield predictions of logistic regression on scaled features, one for each penalty."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+
+    x, nodes, y = _tabular(data)
+    if len(np.unique(y)) < 2:
+        yield _one_answer(data, classes)
+        return
+    scaler = StandardScaler(with_mean=isinstance(x, np.ndarray)).fit(x[nodes])
+    scaled = scaler.transform(x)
+    for inverse in INVERSE_PENALTIES:
+        with warnings.catch_warnings():  # one that is not done after 500 steps may still be chosen
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model = LogisticRegression(C=inverse, max_iter=500).fit(scaled[nodes], y)
+        yield _spread(model.predict_proba(scaled), model.classes_, classes)
+
+
+def _boosted(data: NodeData, classes: int) -> Iterator[Predictions]:
+    """Yield predictions of boosted trees after every tenth round of boosting, the last first."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    x, nodes, y = _tabular(data)
+    for leaf in SMALLEST_LEAVES:
+        # With fewer entries than a leaf holds no split can part a column; of words these are most.
+        told = np.flatnonzero((x[nodes] != 0).sum(axis=0) >= leaf)
+        if len(np.unique(y)) < 2 or not len(told):
+            yield _one_answer(data, classes)
+            continue
+        seen = x[:, told] if isinstance(x, np.ndarray) else x[:, told].toarray()
+        model = HistGradientBoostingClassifier(
+            max_iter=TREES, min_samples_leaf=leaf, early_stopping=False, random_state=0
+        ).fit(seen[nodes], y)
+        after = list(islice(model.staged_predict_proba(seen), 9, None, 10))
+        for found in reversed(after):
+            yield _spread(found, model.classes_, classes)
+
+
+_ON_RECORDS: dict[str, Callable[[NodeData, int], Iterator[Predictions]]] = {
+    "propagation": _along,
+    "logistic": _logistic,
+    "boosted": _boosted,
+}
+"""What a site predicts by its records alone, once for each setting among which it chooses."""

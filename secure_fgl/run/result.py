@@ -97,11 +97,16 @@ def finish(prepared: Prepared, folder: RunFolder, outcome: Outcome) -> Run:
         "clients": len(prepared.sites),
         "device": chosen(prepared.config),
         "answers": "isolated" if prepared.config.isolated else "in the clients' own process",
-        "data": {"name": prepared.plan.data.name, "synthetic": prepared.plan.data.synthetic},
+        "data": {
+            "name": prepared.plan.data.name,
+            "task": prepared.plan.data.task,
+            "synthetic": prepared.plan.data.synthetic,
+        },
         "metrics": {
             **prepared.metrics(tracked, tracked.best),
             "best_round": outcome.after[tracked.best] if outcome.after else None,
         },
+        "headline": prepared.task.scoring.names[0],
         "references": {},
         "bytes_up": meter.up,
         "bytes_down": meter.down,
@@ -122,7 +127,8 @@ def finish(prepared: Prepared, folder: RunFolder, outcome: Outcome) -> Run:
     seen = bystander.references()
     if not tracked.scores and (model := released(tracked.state)) is not None:
         seen["released_model"] = bystander.look(prepared.algorithm, model)
-    result["references"] = seen
+    result["references"], result["not_computed"] = seen, bystander.not_computed
+    result["test_records"] = bystander.test_records()
     result["stood"] = bystander.stood(outcome.after, lambda place: prepared.metrics(tracked, place))
     folder.document("result.json", result)
     run.report(FORMATS, after=judged)

@@ -98,6 +98,8 @@ class Preparation:
             loaded = load(
                 self.config, self.task, given=self._given, only=only,
                 agreed=self.plan.data.spec, stand_ins=stand_ins,
+                weighted=self.policy.admit(self.algorithm).weighted,
+                more=self.policy.canaries.records if self.policy.canaries else 0,
             )  # fmt: skip
         self.sites, self.whole, self.notes = loaded.sites, loaded.whole, loaded.notes
         if not stand_ins:  # an audit puts no canaries into data that are drawn

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from protocols.disclosures.names import Disclosure
 from protocols.disclosures.released.messages import SharedTotal
 from protocols.disclosures.sum.view import Summands
 from protocols.errors import BadEnvelope, LocalProtocolError, NotInPlan, Refused
 from protocols.keys.common import CommonKey
+from protocols.plan.models import Models
 from protocols.plan.steps import Service, Step
+from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Round
 from protocols.wire.envelope import Envelope
 from tests.laws.runs import spread
@@ -300,3 +303,17 @@ def test_the_key_is_taken_as_more_than_the_colluders_tell_it() -> None:
     mine = CommonKey(key=key)
     mine.agree("me", "run", {"a": b"\1" + other}, 0)
     assert mine.key == key  # what is here stays
+
+
+def test_a_mean_weighted_by_records_moves_by_what_one_record_may() -> None:
+    """The control is a sum in which all count alike: there a round moves by what a client says."""
+    weighted = Models.of(MOVED, PrivacyPolicy.preset("masks"), 5)
+    assert weighted.how == "recomputed" and weighted.weighted
+    assert weighted.furthest(512.0, 1024) == 2.0
+    assert replace(weighted, weighted=False).furthest(512.0, 1024) == 512.0
+    world = world_of("masks")
+    item = world.plan.find("train", Disclosure.SUM, Step.UP)
+    said = max(float(field.bound or 0) for message in item.messages for field in message.fields)
+    reach = world.clients[world.names[0]].models._reach
+    assert world.plan.data.records > 4
+    assert reach == pytest.approx(4 * said / world.plan.data.records)

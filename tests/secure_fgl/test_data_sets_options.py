@@ -149,6 +149,14 @@ def test_one_hot_of_several_columns():
     assert made.toarray().tolist() == [[1, 0, 0, 1, 0], [0, 1, 1, 0, 0]]
 
 
+@pytest.mark.parametrize(("clients", "records"), [(1, 1024), (2, 512), (5, 256), (20, 64)])
+def test_where_clients_hold_as_many_each_the_bound_is_near_a_clients_share(clients, records):
+    """The control is the bound of all training records, where a rule may give one client most."""
+    assert spec_of("cora", clients=clients, even=True).records == records
+    assert spec_of("cora", clients=clients).records == 1024
+    assert spec_of("cora", clients=clients, bound=128).records == 128
+
+
 def test_the_bound_of_a_published_split_is_that_of_all_records():
     assert spec_of("cora", clients=5).records == 1024
     assert spec_of("cora", clients=5, options={"split": "published"}).records == 4096

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,10 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
+from secure_fgl.config import Config
+from secure_fgl.data.loading import _check_bound
 from secure_fgl.data.own import (
     OwnDataError,
     Tally,
@@ -22,6 +26,7 @@ from secure_fgl.data.own import (
     site_rng,
 )
 from secure_fgl.data.records import ClientGraph, ClientGraphs, ClientRatings
+from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
 from tests.secure_fgl.cli_tools import invoke
 from tests.secure_fgl.own_tools import (
@@ -362,3 +367,62 @@ def test_errors_of_all_sites_come_at_once_and_before_the_plan(tmp_path: Path) ->
     flat = " ".join(shown.stderr.split())
     assert flat.count("no node has this id") == 2 and "smallest cohort" not in flat
     assert "elsewhere" not in flat
+
+
+# The bound of training records.
+
+
+def bounded(policy: str, **data: Any) -> None:
+    document = {"algorithm": {"rounds": 1}, "policy": policy, "data": data}
+    Federation.from_config(Config.parse(document)).prepare().load()
+
+
+@pytest.mark.parametrize(("records", "why"), [(1024, "move the model of all"), (16, "fewer")])
+def test_a_bound_that_lets_one_client_say_too_much_is_refused(records, why):
+    """The controls are a bound that fits, and a form in which all clients count alike."""
+    shared = {"name": "synthetic_banks", "partition": {"name": "by_owner", "clients": 5}}
+    with pytest.raises(UsageError, match="does not fit") as caught:
+        bounded("masks", **shared, records=records)
+    assert why in caught.value.why
+    fit = int(caught.value.fix.split("data.records to ")[1].split(";")[0])
+    for near in (fit, 2 * fit):
+        bounded("masks", **shared, records=near)
+    bounded("masks", **shared)
+    if records > fit:
+        bounded("calibrated", **shared, records=records)
+
+
+def test_each_site_declares_its_own_bound(tmp_path):
+    rows = "".join(f"n{n},fine,{n},{n}\n" for n in range(100))
+    site(tmp_path, nodes="id,label,age,income\n" + rows, edges="source,target\n")
+    for name, count in (("large", 100), ("small", 9)):
+        (tmp_path / name).mkdir()
+        table = "id,label,age,income\n" + "".join(rows.splitlines(True)[:count])
+        (tmp_path / name / "nodes.csv").write_text(table)
+        (tmp_path / name / "edges.csv").write_text("source,target\n")
+    told = spec(NODE, records={"large": 64, "small": 8})
+    assert told.bound == told.data_spec(2).records == 64
+    assert load_site(tmp_path / "small", told, np.random.default_rng(0)).train.sum() <= 8
+    assert load_site(tmp_path / "large", told, np.random.default_rng(0)).train.sum() == 60
+    with pytest.raises(OwnDataError, match="names other folders"):
+        load_site(tmp_path / "site", told, np.random.default_rng(0))
+    with pytest.raises(OwnDataError, match="more training records"):
+        wanted = spec(NODE, records={"large": 32, "small": 64})
+        load_site(tmp_path / "large", wanted, np.random.default_rng(0))
+    with pytest.raises(ValidationError, match="power of two"):
+        spec(NODE, records={"large": 60})
+
+
+@pytest.mark.parametrize(("declared", "refused"), [(128, False), (256, True)])
+def test_a_site_that_declares_too_much_refuses_before_the_start(declared, refused):
+    """Whatever others declare; the control is twice the power of two at or above its own."""
+    part = SimpleNamespace(train=np.ones(60, dtype=bool))
+    parts = {"small": part, "large": SimpleNamespace(train=np.ones(900, dtype=bool))}
+    told = {"small": declared, "large": 1024}
+    if not refused:
+        _check_bound(parts, told, 0, weighted=True)
+        return
+    with pytest.raises(UsageError, match="small, whose own number rounds up to 64"):
+        _check_bound(parts, told, 0, weighted=True)
+    _check_bound(parts, told, 0, weighted=False)
+    _check_bound(parts, told, 60, weighted=True)  # it makes up canaries, and trains on them

@@ -99,10 +99,27 @@ def test_what_is_not_written_yet_is_not_tested(tmp_path, facts, reason):
 @pytest.mark.parametrize(
     "policy", ["masks", "calibrated", *(pytest.param(p, marks=LONG) for p in ("he", "strict"))]
 )
-def test_clients_that_compute_each_model_take_no_crafted_one(tmp_path, policy):
+def test_models_that_clients_compute_are_asked_too(tmp_path, policy):
     run = play(tmp_path / "run", policy, algorithm={"name": "fed_avg", "rounds": 1})
     (row,) = found(material(run)).values()
-    assert row.verdict == "NOT_APPLICABLE" and "refuses one that somebody crafted" in row.reason
+    assert row.verdict == "NOT_TESTED" and "bags of words only" in row.reason
+
+
+def test_who_leads_moves_the_model_by_what_the_bound_leaves_and_no_further(tmp_path):
+    """A client that adds what it likes: within the clip, and as far as a total's range goes."""
+    given = material(play(tmp_path / "run", "masks", algorithm={"name": "fed_avg", "rounds": 1}))
+    assert given.replica is not None
+    replica, names = given.replica, set(given.case.plan.clients)
+    for beyond, clients in ((False, 1), (True, 4)):
+        first, second = replica.lead(
+            lambda model: model + np.float32(100.0), 2, beyond, np.random.default_rng(0)
+        )
+        assert {one.client for one in first} == names - {replica.leader}
+        counted = float((first[0].seen or {})["count"])
+        moved = second[0].known["weights"] - first[0].known["weights"]
+        honest = (first[0].seen or {})["delta"] / counted
+        reach = clients * replica.largest / counted
+        assert np.allclose(moved - honest, reach, atol=1e-4)
 
 
 def test_models_are_crafted_for_nodes_only():

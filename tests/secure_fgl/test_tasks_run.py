@@ -16,7 +16,11 @@ from secure_fgl.errors import UsageError
 RATINGS: dict[str, Any] = {
     "algorithm": {"rounds": 2},
     "model": {"name": "dot", "hidden": 2},
-    "data": {"partition": {"name": "item_category", "clients": 5}, "split": [0.6, 0.2, 0.2]},
+    "data": {
+        "records": 64,
+        "partition": {"name": "item_category", "clients": 5},
+        "split": [0.6, 0.2, 0.2],
+    },
     "evaluation": {"references": ["mean", "local"]},
     "policy": "masks",
 }

@@ -83,6 +83,7 @@ def test_graphs_have_one_too(data_root: Path, tmp_path: Path) -> None:
         "name": "mutag",
         "root": str(data_root),
         "split": [0.6, 0.2, 0.2],
+        "records": 64,
         "partition": {"name": "dirichlet_count", "clients": 5, "options": {"beta": 50.0}},
     }
     run = Federation.from_config(config(data=data)).run(tmp_path / "run")

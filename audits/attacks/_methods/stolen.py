@@ -13,12 +13,13 @@ from audits.attacks._methods.known_words import Known, Stolen
 from audits.attacks._methods.traps import Target, crafted, force_of, moved, trap_of
 from audits.attacks._shared.material import Array, Exposure, Replica
 
-__all__ = ["Shot", "one_round", "steered"]
+__all__ = ["Shot", "led", "one_round", "steered"]
 
 _ROUNDING = 2e-5  # of the largest number, what float32 loses of a change in clear
 _NOISE = 4.0  # standard deviations below which nothing is read
 _STEPS = 2.0  # of the grid: rounding is off by less than one, and so is each of two values
 _FULL = 0.97  # of a whole step of Adam: a gradient beyond it is not told from a larger one
+_LOUD, _HEAVY = 30.0, 0.1  # force and weights of traps that others' training does not shake
 _BENT = 0.02  # of the largest gradient, what is lost where its step is undone
 
 Numbers = npt.NDArray[np.int64]
@@ -60,7 +61,43 @@ def steered(replica: Replica, known: Known, rng: np.random.Generator, rounds: in
     return [_shot(replica, known, rng, n, [one[1:n] for one in played]) for n in after]
 
 
-def _crafted(replica: Replica, known: Known, volley: Sequence[Target], force: float) -> Array:
+def led(
+    replica: Replica, known: Known, rng: np.random.Generator, rounds: int, *, beyond: bool = True
+) -> list[Shot]:
+    """Let one client steer the model that all compute; return what it read after 2, 4, 8, ...
+
+    It knows each model and what it sent, so it mends in each round what others' training moved.
+
+    Args:
+        replica: the run.
+        known: what it knows of the others' records.
+        rng: decides rounding.
+        rounds: of the run.
+        beyond: it adds what the total's range lets it, and not only what the clip does.
+    """
+    force = force_of(replica, known.usual, known.records)
+    played = list[_Played]()
+    for volley in known.volleys:
+        goal = _crafted(replica, known, volley, min(force, _LOUD), _HEAVY)
+        rows = replica.lead(lambda _, goal=goal: goal, rounds, beyond, rng)  # type: ignore[misc]
+        played.append([(_force_in(replica, one[0].known["weights"]), one) for one in rows])
+    after = sorted({rounds, *(2**n for n in range(1, rounds.bit_length()))})
+    return [_shot(replica, known, rng, n, [one[1:n] for one in played]) for n in after]
+
+
+def _force_in(replica: Replica, weights: Array) -> float:
+    """Return how hard the units of a model push."""
+    last = replica.layers.part(weights, replica.layers.last_weight)  # type: ignore[arg-type]
+    return max(float(np.mean(last[:, -1])), 1e-12)
+
+
+def _crafted(
+    replica: Replica,
+    known: Known,
+    volley: Sequence[Target],
+    force: float,
+    quiet: float | None = None,
+) -> Array:
     return crafted(
         replica.layers,
         replica.start.size,
@@ -68,6 +105,7 @@ def _crafted(replica: Replica, known: Known, volley: Sequence[Target], force: fl
         known.popularity,
         usual=known.usual,
         force=force,
+        quiet=quiet,
     )
 
 
@@ -84,7 +122,7 @@ def _shot(
         weights = np.array([force for force, _ in those]) / max(force for force, _ in those)
         spread = float(np.linalg.norm(weights))
         off = spread * (_STEPS * replica.step + _NOISE * replica.noise)
-        raw, seen = _added(weights, those)
+        raw, seen = _added(replica, weights, those)
         for unit, target in enumerate(volley):
             strangers = sorted(set(raw) - {target.client})
             other = strangers[int(rng.integers(len(strangers)))]
@@ -94,16 +132,21 @@ def _shot(
     return Shot(rounds, *(Stolen.of(known.targets, one, known.named) for one in named))
 
 
-def _added(weights: Array, played: _Played) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Return, per client, the changes of all rounds added up: as said, and as they were read."""
+def _added(
+    replica: Replica, weights: Array, played: _Played
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Return, per client, the changes of all rounds added up: as said, and as they were read.
+
+    What weight decay takes off a model that is known is known, too, and put back.
+    """
     raw, seen = dict[str, Array](), dict[str, Array]()
     for weight, (_, there) in zip(weights, played, strict=True):
         for one in there:
-            for kept, values in ((raw, one.raw), (seen, one.seen or {})):
-                if one.client in kept:
-                    kept[one.client] = kept[one.client] + weight * values["delta"].ravel()
-                else:
-                    kept[one.client] = weight * values["delta"].ravel()
+            back = replica.decay * one.known["weights"]
+            for kept, values, said in ((raw, one.raw, 1), (seen, one.seen or {}, one.cohort)):
+                counted = float(values["count"]) if replica.weighted else float(said)
+                found = weight * (values["delta"].ravel() + counted * back)
+                kept[one.client] = kept[one.client] + found if one.client in kept else found
     return raw, seen
 
 

@@ -73,6 +73,7 @@ def crafted(
     *,
     usual: float,
     force: float,
+    quiet: float | None = None,
 ) -> Array:
     """Return a model of traps, one unit for each target and the others without any weight, (d,).
 
@@ -83,12 +84,13 @@ def crafted(
         popularity: (F,), how many records hold each word: a rarer word says more.
         usual: see :func:`force_of`.
         force: of the last layer, see :func:`force_of`.
+        quiet: what a known word weighs in the first; None: as little as leaves the answer alone.
     """
     places = (layers.first, layers.first_bias, layers.last_weight, layers.last_bias)
     if any(place is None for place in places):
         raise ValueError("a trap needs two layers with biases; ask only of models that have them")
     first, bias, last, answer = (np.zeros(place[1]) for place in places if place is not None)
-    quiet = _QUIET / max(force, _FORCE)
+    quiet = _QUIET / max(force, _FORCE) if quiet is None else quiet
     for unit, target in enumerate(targets):
         weight = 1.0 / np.maximum(popularity[target.known], 1.0)
         weight *= target.known.size / weight.sum()

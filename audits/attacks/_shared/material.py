@@ -140,6 +140,7 @@ class ItemRows:
 
 
 Play = Callable[[Sequence[Floats], np.random.Generator], list[list[Exposure]]]
+Lead = Callable[[Callable[[Floats], Array], int, bool, np.random.Generator], list[list[Exposure]]]
 
 
 @dataclass(frozen=True, repr=False)
@@ -166,6 +167,7 @@ class Replica:
     Attributes:
         model, depth: which network, and how many layers.
         optimiser, lr: of a client's first step; public settings.
+        decay: the share of a weight that weight decay takes off in a round, roughly.
         layers: where the model's parts lie in its weights.
         start: (d,), the weights with which the run begins; they follow from a public seed.
         ask: name of the Ask that hands out the model.
@@ -177,12 +179,18 @@ class Replica:
         noise: standard deviation of all noise on what the receiver reads; 0: none.
         play: gives all clients one model a round and returns, a list a round, what each said and
             what the receiver read of it; the generator decides rounding and noise.
+        leader: the client that `lead` lets steer, the first by name.
+        lead: plays so many rounds in which all clients compute each model from the total, and
+            `leader` adds to it what brings the model as near as it can to what the function makes
+            of it; within the clip, or (True) as far as the total's range lets it. Returns, a list a
+            round, what each other client said, and the total of these.
     """
 
     model: str
     depth: int
     optimiser: str
     lr: float
+    decay: float
     layers: Layers
     start: Floats
     ask: str
@@ -194,6 +202,8 @@ class Replica:
     step: float
     noise: float
     play: Play
+    leader: str
+    lead: Lead
 
 
 @dataclass(frozen=True, repr=False)

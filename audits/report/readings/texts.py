@@ -41,7 +41,8 @@ _ESTIMATES = {
     "A20": "Records: the share of training records, of each of which three words are known, that "
     "come back word for word. F1: how right and how complete the words are that are named beside "
     "the known ones; 1 is all of them and nothing else. Prior: the most popular words. The model "
-    "is no model of the run: it is what an aggregator could have handed out.",
+    "is no model of the run: it is what an aggregator could have handed out, what one client could "
+    "have brought all to compute, or what the code could have drawn at the start.",
 }
 _FACTS = {
     "A09": "No estimates and no intervals: facts from the record. 1 if at least one client can be "

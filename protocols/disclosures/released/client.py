@@ -234,9 +234,10 @@ class ModelKeeping(SessionPart):
     @property
     def _reach(self) -> float:
         """By how much a round moves a weight at most."""
-        plain = self._plain
-        kinds = plain.exchanges[0].back
-        return plain.reach * largest_change(self._context, self._moving, kinds)
+        plan = self._context.plan
+        models = Models.of(self._form, self._context.policy, len(plan.clients))
+        largest = largest_change(self._context, self._moving, self._plain.exchanges[0].back)
+        return models.furthest(largest, plan.data.records)
 
     takes: ClassVar[Takes] = {(Service.TOTALS, Step.DOWN): _take_missed}
 

@@ -17,6 +17,12 @@ __all__ = ["pilot_files"]
 
 _MODELS: dict[Kind, str] = {"node": "gcn", "graph": "gin", "rating": "dot"}
 
+_REFERENCES: dict[Kind, str] = {
+    "node": "local, propagation, local_propagation, logistic, boosted",
+    "graph": "local",
+    "rating": "local",
+}
+
 _LAYOUT: dict[Kind, str] = {
     "node": "  <site>/nodes.csv or .parquet   id, label, the features of spec.yaml, (split)\n"
     "  <site>/edges.csv or .parquet   source, target\n"
@@ -51,6 +57,7 @@ def pilot_files(folder: PurePath, task: Kind, *, organisations: bool = False) ->
         "root": json.dumps(str(folder / "data")),
         "policy": json.dumps(str(folder / "policy.yaml")),
         "model": _MODELS[task],
+        "references": _REFERENCES[task],
         "layout": _LAYOUT[task],
         "changes": "fixed" if organisations else "any",  # four sites are all that a total needs
         "partition": _NAMED if organisations else _COUNTED,

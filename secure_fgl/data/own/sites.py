@@ -115,7 +115,10 @@ def load_site(
         raise OwnDataError(found.path, "no roles are stated", column="split")
     else:
         masks = split_masks(found.whole, spec.split, rng=rng)
-    if int(masks.train.sum()) > spec.records:
+    if (most := spec.declared(Path(folder).name)) is None:
+        what = "records of spec.yaml names other folders and not this site's"
+        raise OwnDataError(found.path, what, fix="agree on a power of two for every site's folder")
+    if int(masks.train.sum()) > most:
         what = "there are more training records than records of spec.yaml allows"
         fix = "agree on a greater power of two, at every site"
         raise OwnDataError(found.path, what, fix=fix)

@@ -28,6 +28,7 @@ _WIDEST = 1 << 20  # features, classes: a bound against typing errors, far above
 _MOST = 1 << 31  # users, items, records: their numbers stay below 2**31
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True)]
+Bound = Annotated[int, Field(ge=1, le=_MOST, strict=True)]
 Count = Annotated[int, Field(ge=1, le=_WIDEST, strict=True)]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Names = Annotated[tuple[Name, ...], Field(min_length=1, max_length=_WIDEST)]
@@ -49,7 +50,8 @@ class OwnSpec(Strict):
         lowest, highest: the scale of ratings.
         vocabulary: SHA-256 of ``vocabulary/users.txt`` and ``vocabulary/items.txt``, where ids are
             listed there instead of being numbers.
-        records: a power of two at or above every site's number of training records.
+        records: a power of two at or above every site's number of training records; or one for
+            each site's folder, by its name.
         split: shares of training, validation and test records, drawn at each site; or ``column``:
             every file says it row by row.
         synthetic: whether the data was generated.
@@ -65,7 +67,7 @@ class OwnSpec(Strict):
     lowest: float = 0.0
     highest: float = 0.0
     vocabulary: dict[Literal["users", "items"], Digest] = Field(default_factory=dict)
-    records: int = Field(ge=1, le=_MOST, strict=True)
+    records: Bound | Annotated[dict[str, Bound], Field(min_length=1)]
     split: tuple[float, float, float] | Literal["column"] = (0.2, 0.4, 0.4)
     synthetic: bool = False
 
@@ -89,13 +91,24 @@ class OwnSpec(Strict):
 
     @field_validator("records")
     @classmethod
-    def _is_a_power_of_two(cls, records: int) -> int:
-        if records & (records - 1):
-            raise ValueError(
-                f"must be a power of two, for example {1 << records.bit_length()}: an exact bound "
-                "would tell the number of records"
-            )
+    def _are_powers_of_two(cls, records: int | dict[str, int]) -> int | dict[str, int]:
+        for one in records.values() if isinstance(records, dict) else (records,):
+            if one & (one - 1):
+                raise ValueError(
+                    f"must be a power of two, for example {1 << one.bit_length()}: an exact bound "
+                    "would tell the number of records"
+                )
         return records
+
+    def declared(self, site: str) -> int | None:
+        """Return how many training records a site says that it has at most; None: it says none."""
+        return self.records.get(site) if isinstance(self.records, dict) else self.records
+
+    @property
+    def bound(self) -> int:
+        """How many training records any site has at most."""
+        found = self.records
+        return max(found.values()) if isinstance(found, dict) else found
 
     @field_validator("split")
     @classmethod
@@ -185,7 +198,7 @@ class OwnSpec(Strict):
             spec=self.digest,
             features=features,
             classes=1 if rating else _size(self.classes),
-            records=self.records,
+            records=self.bound,
             clients=clients,
             synthetic=self.synthetic,
             name=self.name,

@@ -10,6 +10,8 @@ A rule's file is called like the rule and declares `KINDS`, the kinds of data th
 
 Options are named, have defaults, and are checked against them. A rule that gives records roles of
 its own says `OWN_SPLIT = True`: a plan then bounds a client's training records by all there are.
+A rule that gives each record to one client, and clients about as many, says `EVEN = True`: a plan
+then bounds them by a client's share.
 A rule that gives every client the whole graph says `SHARED_GRAPH = True`, and plans warn of it.
 A rule that leaves each client its nodes' edges to other clients' nodes, by number, says
 `LINKED = True`; one that does so where the option `linked` is true says `LINKABLE = True`.

@@ -7,8 +7,9 @@ import numpy as np
 from secure_fgl.data.partitions._shared.rule import Records, as_many
 from secure_fgl.data.records import Graph, GraphSet
 
-__all__ = ["KINDS", "assign"]
+__all__ = ["EVEN", "KINDS", "assign"]
 
+EVEN = True
 KINDS = ("node", "graph")
 
 

@@ -11,8 +11,9 @@ import numpy as np
 from secure_fgl.data.partitions._shared.rule import Records
 from secure_fgl.data.records import Graph
 
-__all__ = ["KINDS", "assign"]
+__all__ = ["EVEN", "KINDS", "assign"]
 
+EVEN = True
 KINDS = ("node",)
 
 

@@ -22,8 +22,9 @@ import numpy.typing as npt
 from secure_fgl.data.partitions._shared.louvain import communities
 from secure_fgl.data.records import Graph
 
-__all__ = ["KINDS", "assign"]
+__all__ = ["EVEN", "KINDS", "assign"]
 
+EVEN = True
 KINDS = ("node",)
 
 Nodes = npt.NDArray[np.int64]

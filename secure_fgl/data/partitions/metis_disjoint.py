@@ -13,8 +13,9 @@ from secure_fgl.data.partitions._shared.metis import parts
 from secure_fgl.data.partitions._shared.rule import Records
 from secure_fgl.data.records import Graph
 
-__all__ = ["KINDS", "LINKABLE", "assign"]
+__all__ = ["EVEN", "KINDS", "LINKABLE", "assign"]
 
+EVEN = True
 KINDS = ("node",)
 LINKABLE = True
 

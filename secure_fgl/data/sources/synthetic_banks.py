@@ -18,7 +18,9 @@ How it is drawn:
 
 So a node's neighbours carry what its own features do not (a GNN beats the same network without
 edges), and a bank alone has seen too little of the other banks' schemes (federation beats training
-alone).
+alone). A federation does not pay here all the same: since joined nodes agree and every bank knows
+many labels, a bank's own labels run along its own edges are better than any model, and nothing is
+sent for them (`evaluation.references`). `synthetic_lenders` is a case in which it does.
 """
 
 from __future__ import annotations

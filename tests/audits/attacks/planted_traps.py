@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,8 +77,26 @@ def replica(
         play.models = models  # type: ignore[attr-defined]
         return [answers(number, model, draws) for number, model in enumerate(models, 1)]
 
-    def answers(number: int, model: np.ndarray, draws: np.random.Generator) -> list[Exposure]:
-        raws = {name: site.change(model, optimiser) for name, site in sites.items()}
+    def lead(
+        wanted: Callable[[np.ndarray], np.ndarray],
+        rounds: int,
+        beyond: bool,
+        draws: np.random.Generator,
+    ) -> list[list[Exposure]]:
+        model, found, others = start, [], [*sites][1:]
+        largest = given["largest"] * ((CLIENTS - 1) if beyond else 1)
+        counted = TRAIN * len(others)
+        for number in range(1, rounds + 1):
+            found.append(answers(number, model, draws, others))
+            added = np.clip((wanted(model) - model) * counted, -largest, largest)
+            moved = found[-1][0].seen["delta"] + added  # type: ignore[index]
+            model = (model + moved / counted).astype(np.float32)
+        return found
+
+    def answers(
+        number: int, model: np.ndarray, draws: np.random.Generator, of: Sequence[str] = ()
+    ) -> list[Exposure]:
+        raws = {n: site.change(model, optimiser) for n, site in sites.items() if not of or n in of}
         read = {name: rounded(raw, draws) for name, raw in raws.items()}
         total = np.sum(list(read.values()), axis=0) + noise * draws.normal(size=D)
         return [
@@ -86,21 +104,26 @@ def replica(
                 client=name,
                 round=number,
                 known={"weights": model.astype(np.float64)},
-                raw={"delta": raws[name]},
-                seen={"delta": read[name] if alone else total},
-                cohort=1 if alone else CLIENTS,
+                raw={"delta": raws[name], "count": np.array(TRAIN)},
+                seen={
+                    "delta": read[name] if alone else total,
+                    "count": np.array(TRAIN * (1 if alone else len(raws))),
+                },
+                cohort=1 if alone else len(raws),
                 truth=Truth(),
                 lr=LR,
                 steps=1,
             )
-            for name in sites
+            for name in raws
         ]
 
     start = rng.uniform(-0.06, 0.06, size=D).astype(np.float32)
     given: dict[str, Any] = {
         "model": "gcn", "depth": 2, "optimiser": optimiser, "lr": LR, "layers": LAYERS,
         "start": start, "ask": "train", "norm": "linf", "bound": 0.5, "weighted": True,
-        "largest": LARGEST, "step": STEP, "noise": noise,
+        "largest": LARGEST, "step": STEP, "noise": noise, "decay": 0.0,
+        "leader": "client-0", "lead": lead,
         "bags": {name: site.bags for name, site in sites.items()}, "play": play,
     }  # fmt: skip
-    return Replica(**{**given, **facts})
+    given |= facts
+    return Replica(**given)

@@ -19,7 +19,7 @@ from audits.attacks import Bags, Material, Replica, Samples
 from audits.attacks import trap_weights as module
 from audits.attacks._methods.bags import read_words
 from audits.attacks._methods.known_words import KNOWN, Known, Stolen
-from audits.attacks._methods.stolen import one_round, steered
+from audits.attacks._methods.stolen import led, one_round, steered
 from audits.attacks._methods.traps import Target, crafted, force_of, moved, trap_of
 from audits.attacks._shared.samples import NotApplicable
 from audits.attacks.trap_weights import ATTACK, RECORDS, WORDS, what_clients_take
@@ -27,7 +27,7 @@ from audits.evidence.steps import Case
 from protocols.disclosures.names import Disclosure
 from protocols.plan.steps import Service, Step
 from tests.audits.attacks.planted import judged
-from tests.audits.attacks.planted_traps import LAYERS, D, F, H, Site, replica
+from tests.audits.attacks.planted_traps import CLIENTS, LARGEST, LAYERS, D, F, H, Site, replica
 
 RNG = np.random.default_rng(11)
 
@@ -241,20 +241,56 @@ def test_of_several_asks_the_weakest_counts(models, taken):
     assert what_clients_take(plan(*models)) == taken
 
 
-def test_who_makes_each_model_himself_takes_no_crafted_one(masked, monkeypatch):
+def test_models_that_clients_compute_are_steered_by_one_and_crafted_at_the_start(
+    masked, monkeypatch
+):
     monkeypatch.setattr(module, "what_clients_take", lambda _: "recomputed")
-    (row,) = rows(masked, replica())
-    assert isinstance(row, NotApplicable) and not row.arises
-    assert "refuses one that somebody crafted" in row.reason
+    found = {row.what: (row, made) for row, made in judged(ATTACK, given(masked, replica()))}
+    ways = (module.START, f"{module.BY_ONE}, 2 rounds")
+    assert set(found) == {f"{way}: {what}" for way in ways for what in ("records", "words")}
+    start, by_one = (found[f"{way}: records"] for way in ways)
+    assert start[1].verdict == "FAIL" and "client-0" in start[0].units
+    assert "client-0" not in by_one[0].units and set(by_one[0].units) < set(start[0].units)
+    assert not start[0].null.any() and not by_one[0].null.any()
+
+
+def test_one_client_that_steers_is_stopped_by_noise_and_needs_rounds(masked, monkeypatch):
+    monkeypatch.setattr(module, "what_clients_take", lambda _: "recomputed")
+    monkeypatch.setattr(module, "NOISED", {"quick": 2})
+    made = judged(ATTACK, given(masked, replica(noise=100.0)))
+    by_one = [(row, m) for row, m in made if row.what.startswith(module.BY_ONE)]
+    assert by_one and not any(m.verdict == "FAIL" for _, m in by_one)
+    assert not any(row.protected.any() for row, _ in by_one if row.what.endswith("records"))
+    monkeypatch.setattr(module, "ROUNDS", {"quick": 1})
+    *_, last = rows(masked, replica())
+    assert isinstance(last, NotApplicable) and last.what == module.BY_ONE
+
+
+def led_by_one(largest: float) -> np.ndarray:
+    """Return which records one client reads that steers within a clip for six rounds."""
+    clients = replica(largest=largest)
+    others = {n: bags for n, bags in clients.bags.items() if n != clients.leader}
+    known = Known.of(replace(clients, bags=others), np.random.default_rng(0), 2)
+    assert known is not None
+    shot = led(clients, known, np.random.default_rng(0), 6, beyond=False)[-1]
+    assert not shot.null.whole.any()
+    return shot.seen.whole
+
+
+def test_the_less_one_client_can_say_the_fewer_records_it_reads():
+    """The control is a bound of all training records, in place of one client's."""
+    loose, near = led_by_one(LARGEST), led_by_one(LARGEST / CLIENTS)
+    assert loose.mean() > 0.02 and near.mean() < loose.mean() / 2
 
 
 def test_who_looks_at_the_distance_alone_takes_a_steered_one(masked, monkeypatch):
     monkeypatch.setattr(module, "what_clients_take", lambda _: "bounded")
-    assert {type(row) for row in rows(masked, replica())} == {Samples}  # weighted: no bound at all
-    first, *others = rows(masked, replica(weighted=False))
-    assert isinstance(first, NotApplicable) and first.what == module.ONE_ROUND and not first.arises
-    assert {type(row) for row in others} == {Samples}
-    assert all(row.what.startswith(module.STEERED) for row in others)
+    for clients in (replica(), replica(weighted=False)):
+        first, *others = rows(masked, clients)
+        assert isinstance(first, NotApplicable) and not first.arises
+        assert first.what == module.ONE_ROUND
+        assert {type(row) for row in others} == {Samples}
+        assert all(row.what.startswith(module.STEERED) for row in others)
 
 
 def test_what_no_trap_is_written_for_is_not_tested(masked):

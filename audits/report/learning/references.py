@@ -1,0 +1,138 @@
+"""What a federation is worth: its model beside the best of the references that send nothing.
+
+References are the simulator's word in ``result.json``. Some hold one site's data each and nothing
+leaves a site for them; the others (``centralised``, ``whole_graph``, ``pmf``) hold what no site
+has, so they say what might be reached, and a federation does not lose to them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+__all__ = ["ALONE", "GATHERED", "ON_NODES", "Worth", "in_words", "not_computed", "worth"]
+
+ALONE: Mapping[str, str] = {
+    "local": "local only",
+    "propagation": "labels on edges",
+    "local_propagation": "local, then edges",
+    "logistic": "logistic at site",
+    "boosted": "boosted at site",
+    "mean": "predict the mean",
+}
+"""References for which no site sends anything, with their labels."""
+GATHERED: Mapping[str, str] = {
+    "released_model": "released model",
+    "whole_graph": "whole graph",
+    "centralised": "centralised",
+    "pmf": "factorisation",
+}
+"""What only the holder of all data has."""
+ON_NODES = ("local", "propagation", "local_propagation", "logistic", "boosted")
+"""What a federation of nodes is to be compared with."""
+
+_FALLING = ("test_mae", "test_rmse")  # errors: the smaller is the better
+_METRICS = ("test_accuracy", "test_roc_auc", *_FALLING)
+_MOST = 1 << 53
+_WHY = {
+    "scikit-learn": "it needs scikit-learn: pip install 'secure-fgl[evaluate]'",
+    "diverged": "its training diverged",
+    "not there": "this data or this simulator has nothing to compute it from",
+}
+
+
+class Worth(NamedTuple):
+    """A run beside the best reference that sends nothing.
+
+    Attributes:
+        metric: the run's own, for example ``test_accuracy``.
+        run: its value.
+        best: name of the reference.
+        value: its value.
+        margin: two standard errors of the difference, as if both were scored on test records of
+            their own; 0 where nobody counted them.
+        without: references that sites could compute, and that were not compared.
+    """
+
+    metric: str
+    run: float
+    best: str
+    value: float
+    margin: float
+    without: tuple[str, ...]
+
+    @property
+    def ahead(self) -> float:
+        """By how much the federation is better; negative where the reference is."""
+        gain = self.run - self.value
+        return -gain if self.metric in _FALLING else gain
+
+
+def worth(result: Mapping[str, Any]) -> Worth | None:
+    """Return the comparison, None where there is nothing to compare.
+
+    Args:
+        result: ``result.json``, of which anybody may have written anything.
+    """
+    metric, seen, metrics = (result.get(key) for key in ("headline", "references", "metrics"))
+    if metric not in _METRICS or not isinstance(seen, Mapping) or not isinstance(metrics, Mapping):
+        return None
+    own = _number(metrics.get(metric))
+    run = _number(seen.get("released_model")) if own is None else own
+    found = {name: value for name in ALONE if (value := _number(seen.get(name))) is not None}
+    if run is None or not found:
+        return None
+    order = min if metric in _FALLING else max
+    best = order(found, key=lambda name: found[name])
+    data = result.get("data")
+    nodes = isinstance(data, Mapping) and data.get("task") == "node"
+    return Worth(
+        metric,
+        run,
+        best,
+        found[best],
+        _margin(metric, run, found[best], result.get("test_records")),
+        tuple(name for name in ON_NODES if nodes and name not in found),
+    )
+
+
+def in_words(found: Worth) -> str:
+    """Return who is ahead as a sentence or two."""
+    metric = found.metric.removeprefix("test_").replace("roc_auc", "ROC-AUC")
+    metric = metric.upper() if found.metric in _FALLING else metric
+    figures = f"{metric} {found.run:.4f} beside {found.value:.4f} of {found.best}"
+    if found.ahead > 0:
+        told = f"The federation beats every reference that sends nothing ({figures})."
+    elif found.ahead < 0:
+        told = f"The federation LOSES to a reference that sends nothing ({figures})."
+    else:
+        told = f"The federation is level with a reference that sends nothing ({figures})."
+    if 0 < abs(found.ahead) < found.margin:
+        told += f" So small a difference may be chance (two standard errors: {found.margin:.4f})."
+    if found.without:
+        told += f" Not compared with: {', '.join(found.without)}."
+    return told
+
+
+def not_computed(result: Mapping[str, Any]) -> dict[str, str]:
+    """Return the wanted references that have no value, each with the reason in words."""
+    reasons = result.get("not_computed")
+    if not isinstance(reasons, Mapping):
+        return {}
+    labels = {**ALONE, **GATHERED}
+    told = {name: why for name, why in reasons.items() if name in labels and isinstance(why, str)}
+    return {name: _WHY[why] for name, why in told.items() if why in _WHY}
+
+
+def _margin(metric: str, run: float, value: float, records: object) -> float:
+    if metric != "test_accuracy" or type(records) is not int or not 0 < records < _MOST:
+        return 0.0
+    spread = run * (1 - run) + value * (1 - value)
+    return 2.0 * math.sqrt(max(spread, 0.0) / records)
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return float(value) if type(value) is int and abs(value) < _MOST else None
