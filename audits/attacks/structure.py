@@ -27,7 +27,7 @@ What it cannot show. It trusts the ledgers: run ``audit verify`` first. It does 
 an entry to which only one client contributed is that client's value in any sum (O12), and the
 ledgers, which hold no values, cannot tell; what the plan says of it is printed instead.
 
-Sources: AUDITS.md A.3 and A.4; So, Ali, Güler, Jiao and Avestimehr, "Securing secure aggregation:
+Sources: So, Ali, Güler, Jiao and Avestimehr, "Securing secure aggregation:
 mitigating multi-round privacy leakage in federated learning", AAAI 2023, for sums over rounds.
 """
 
