@@ -54,6 +54,9 @@ class Heads(dict[str, str]):
         """Keep a file's text."""
         self[Path(name).name.removesuffix(".checkpoint")] = content
 
+    def remove(self, name: str) -> None:
+        """Nothing else is kept."""
+
 
 def played(entries: int, clients: int, name: str) -> RunView:
     """Return a finished run with at least that many ledger entries.

@@ -221,8 +221,7 @@ def _is_result(found: Mapping[str, object]) -> bool:
         set(found) >= RESULT
         and all(ROUND.fullmatch(name) for name in set(found) - RESULT)
         and all(
-            isinstance(digest, str)
-            and (_DIGEST.fullmatch(digest) or (not digest and n in _MODELS))
+            isinstance(digest, str) and (_DIGEST.fullmatch(digest) or (not digest and n in _MODELS))
             for n, digest in found.items()
         )
     )

@@ -20,6 +20,9 @@ class Texts(Protocol):
     def text(self, name: str, content: str) -> None:
         """Write a text file."""
 
+    def remove(self, name: str) -> None:
+        """Remove a file if it is there."""
+
 
 def close_all(
     parties: Parties,
@@ -60,7 +63,10 @@ def close_all(
         left = result() if result is not None and not errors else None
     except Exception as error:
         errors.append(error)
+    before = len(errors)
     end(parties.aggregator, left)
+    if len(errors) > before:  # a result that no ledger names
+        folder.remove("result.json")
     try:
         for name, note in {**parties.checkpoints(), **notes}.items():
             folder.text(f"heads/{name}.checkpoint", note)

@@ -94,9 +94,8 @@ def seal(prepared: Prepared, folder: RunFolder, outcome: Outcome, ended: bool) -
     kill, the result that it names stands.
     """
     left = prepared.leave(folder, outcome)
-    if ended:
-        outcome.result = read_result(folder.bytes("result.json"))
-    else:
+    outcome.result = read_result(folder.bytes("result.json")) if ended else {}
+    if not outcome.result:
         outcome.result = _result(prepared, folder, outcome)
         try:
             outcome.result |= _references(prepared, outcome)

@@ -154,8 +154,7 @@ class Preparation:
     ) -> tuple[Outcome, Parties, StateStores | None]:
         """Set up or take up all parties, play all rounds, and end every session."""
         form = self.form()
-        meter, answers, apart = Meter(), form, None
-        left: Callable[[], dict[str, str]] | None = None
+        meter, left, answers, apart = Meter(), None, form, None
         count = how_many(self.config, len(self.sites), connect)
         sites = dict(zip(self.plan.clients, self.sites, strict=True))
         if self.config.isolated:  # before any key is there

@@ -367,8 +367,9 @@ class Bus:
         self.toy.finished = whole
         if whole and self.aggregator.state is State.READY:
             self.deliver(self.aggregator.farewell())
+        ends = stated(lost_rounds=self.toy.lost) if whole else None
         for session in (self.aggregator, *self.others.values()):
-            session.close(stated(lost_rounds=self.toy.lost) if whole and session is self.aggregator else None)
+            session.close(ends if session is self.aggregator else None)
             key = self.toy.identities[session.name].signing
             self.toy.checkpoints[session.name] = session.ledger.checkpoint(key)
         return self.toy
