@@ -40,7 +40,8 @@ _PUBLISHED = {
 }
 """The form that its authors published, where a policy of its own lets it through."""
 _ROWS = ("fed_gcn", "fed_gnn")
-"""Rows of neighbours stand under no preset: `pilot` is a policy of an example there."""
+ROWS = "rows"
+"""No preset admits rows of neighbours: in the place of `pilot` a policy of an example stands."""
 _SPLITS: Settings = {"first_split": 0, "epsilon1": 1000.0, "epsilon2": 1e-6}
 _PROTEINS: Settings = {
     "name": "proteins",
@@ -89,11 +90,13 @@ def cells(only: Sequence[str] = ()) -> Iterator[Cell]:
 
 def _policies(algorithm: str, *, main: bool) -> tuple[str, ...]:
     published = ("published",) if _PUBLISHED.get(algorithm, "").endswith(".yaml") else ()
+    rows = algorithm in _ROWS
+    always = tuple(ROWS if rows and policy == "pilot" else policy for policy in _ALWAYS)
     if not main:
-        return (*_ALWAYS, *published)
+        return (*always, *published)
     mixed = ("shuffled",) if algorithm == "fed_ego" else ()
     accepted = (ACCEPTED,) if algorithm in _OWN_NOISE else ()
-    return (*_ALWAYS, REHEARSED, *published, *mixed, *_MORE, *accepted)
+    return (*always, REHEARSED, *published, *mixed, *_MORE, *accepted)
 
 
 def document(cell: Cell, data: str, rounds: int) -> Settings:
@@ -125,7 +128,7 @@ def document(cell: Cell, data: str, rounds: int) -> Settings:
         policy = str(_EXAMPLES / _PUBLISHED[cell.algorithm])
     elif policy == ACCEPTED:
         policy = str(_EXAMPLES / "ldp_accepted_policy.yaml")
-    elif cell.algorithm in _ROWS and policy == "pilot":
+    elif policy == ROWS:
         policy = str(_EXAMPLES / "rows_policy.yaml")
     return {
         **found,

@@ -26,7 +26,7 @@ from audits.bundle.making import make
 from audits.bundle.manifest import read_manifest
 from audits.bundle.reading import view_of
 from audits.checks.bundle import verify_bundle
-from audits.evidence.run_files import RunView, policy_text
+from audits.evidence.run_files import RunView, policy_text, result_digest
 from audits.evidence.steps import Case
 from audits.evidence.verify import verify
 from benchmarks._measure import interleaved, medians, parser, show
@@ -53,6 +53,9 @@ class Heads(dict[str, str]):
     def text(self, name: str, content: str) -> None:
         """Keep a file's text."""
         self[Path(name).name.removesuffix(".checkpoint")] = content
+
+    def remove(self, name: str) -> None:
+        """Nothing else is kept."""
 
 
 def played(entries: int, clients: int, name: str) -> RunView:
@@ -83,15 +86,16 @@ def played(entries: int, clients: int, name: str) -> RunView:
         state = driver.play(form.round(state, driver.cohort), number)
     driver.finish()
     heads = Heads()
-    ended = {"best": "", "metrics": hashlib.sha256(b"").hexdigest(), "model": ""}
-    close_all(parties, heads, ended)
     none = {"best_round": None, "val_accuracy": None}
+    result = {"metrics": none, "model_sha256": None}
+    ended = {"best": "", "metrics": hashlib.sha256(b"").hexdigest(), "model": ""}
+    close_all(parties, heads, lambda: {**ended, "document": result_digest(result)})
     document = {**parties.document(), "transport": "memory"}
     return RunView(
         plan_text=plan.text().encode(),
         policy_text=policy_text(policy).encode(),
         roster_text=(json.dumps(document, indent=2, sort_keys=True) + "\n").encode(),
-        result_text=json.dumps({"metrics": none, "model_sha256": None}).encode(),
+        result_text=json.dumps(result).encode(),
         ledgers={name: store.lines for name, store in stores.items()},
         checkpoints=dict(heads),
     )

@@ -1,4 +1,4 @@
-"""Secure-FGL: federated graph learning in which nothing leaves a client except one audited door.
+"""Secure-FGL: federated graph learning in which each message leaves by one audited door.
 
 The public names::
 

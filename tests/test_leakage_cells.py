@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks._leakage_cells import ACCEPTED, Cell, cells, document
+from benchmarks._leakage_cells import ACCEPTED, ROWS, Cell, cells, document
 from protocols.errors import NotAdmitted
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
@@ -38,3 +38,14 @@ def test_the_others_say_what_no_noise_of_these_policies_hides(
 ) -> None:
     with pytest.raises(NotAdmitted, match="does not admit"):
         _plan(algorithm, policy, data_root)
+
+
+@pytest.mark.parametrize("algorithm", ["fed_gcn", "fed_gnn"])
+def test_rows_of_neighbours_stand_under_a_policy_of_their_own_which_is_not_pilot(
+    algorithm: str, data_root: Path
+) -> None:
+    assert {c.policy for c in cells() if c.algorithm == algorithm} >= {ROWS, "strict"}
+    assert "pilot" not in {c.policy for c in cells() if c.algorithm == algorithm}
+    assert _plan(algorithm, ROWS, data_root)
+    with pytest.raises(NotAdmitted):
+        _plan(algorithm, "pilot", data_root)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,24 @@ def test_anchors_are_those_of_headings_and_marks(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("# On b\n[x](#on-b) [y](b.md#b)\n", "utf-8")
     (tmp_path / "b.md").write_text('<a id="b"></a>\n', "utf-8")
     assert broken(tmp_path) == []
+
+
+WRITTEN = {"STEPS.md", "VERIFY.md", "HOCON.md", "CHANGES.md", "RELEASE.md"}
+"""Pages that the program writes, and other projects' pages."""
+
+
+def named(text: str) -> set[str]:
+    """Return the pages in capitals that a text names."""
+    return set(re.findall(r"\b[A-Z]{4,}\.md\b", text))
+
+
+def test_no_page_is_named_that_is_not_here() -> None:
+    folders = ("algorithms", "audits", "benchmarks", "crypto", "protocols", "secure_fgl", "tests")
+    files = [file for folder in folders for file in (ROOT / folder).rglob("*")]
+    files += [ROOT / name for name in ("README.md", "LIMITATIONS.md", "SECURITY.md")]
+    files += [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "results").glob("*.md")]
+    texts = [f for f in files if f.suffix in (".py", ".yaml", ".md") and f != Path(__file__)]
+    there = WRITTEN | {page.name for page in pages(ROOT)}
+    missing = {str(f): named(f.read_text("utf-8")) - there for f in texts}
+    assert {file: gone for file, gone in missing.items() if gone} == {}
+    assert named("Sources: AUDITS.md A.3") - there == {"AUDITS.md"}  # the control

@@ -213,3 +213,13 @@ def test_every_example_plans_without_data(
     nowhere = shlex.quote(str(folder / "nowhere"))
     done = in_process(f"secure-fgl plan examples/{example.name} --set data.root={nowhere}")
     assert done.returncode == 0, done.stderr
+
+
+def test_the_row_of_attacks_names_all_that_are_there() -> None:
+    from audits.attacks import attacks
+
+    (row,) = [line for line in README.splitlines() if line.startswith("| attacks |")]
+    named = set()
+    for first, last in re.findall(r"A(\d\d)(?: to A(\d\d))?", row.split("`secure-fgl")[0]):
+        named |= {f"A{number:02}" for number in range(int(first), int(last or first) + 1)}
+    assert named == {attack.id for attack in attacks()}

@@ -31,7 +31,7 @@ only clients of which an update counted are asked about: nobody else's canaries 
 **What it cannot show.** Canaries are not the client's records, and are easier to find than most.
 A bound below the claim proves nothing. A secret that somebody knew otherwise leaves no trace.
 
-Sources: Steinke, Nasr and Jagielski, NeurIPS 2023; AUDITS.md A.3 and C.6. Isolated nodes as
+Sources: Steinke, Nasr and Jagielski, NeurIPS 2023. Isolated nodes as
 canaries, and what they are made of, are this project's own (ADR 0072).
 """
 

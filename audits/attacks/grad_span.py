@@ -33,9 +33,9 @@ without such a list the attack does not apply. Where outsiders come from other c
 part of the score is the client's subject and not the single node. With more hidden units than
 features the span is everything, and only its strong half is used; the attack is weaker then.
 
-Sources: GRAIN, ICLR 2025 (its span filter); AUDITS.md A.3, where a sum over five clients still
-gave 0.999. The scaling to equal weight and the silent features are this project's own: on Cora (10
-METIS clients, SGD, totals over 5) they raise the AUC from 0.90 to 0.98.
+Sources: GRAIN, ICLR 2025 (its span filter). The scaling to equal weight and the silent features are
+this project's own: on Cora (10 METIS clients, SGD, totals over 5) they raise the AUC from 0.90 to
+0.98.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ whoever he is (O12), and gives his vector, by which he is found in rows of sever
 counts the victim holds this against nobody; the note says how many rows it is. With few clients
 such a prior knows much, and a message that tells the same passes.
 
-Sources: AUDITS.md A.3, A.4 and C.3. That what lasts over rounds tells rows from decoys whose values
+That what lasts over rounds tells rows from decoys whose values
 are drawn anew is this project's own.
 """
 

@@ -22,7 +22,7 @@ with both shares of the key, which is what both tag servers and the matcher have
 **What it cannot show.** That guesses of several epochs add up: the matcher knows a tag again by who
 holds it. Nor what follows from popularity without any key: that is A03.
 
-Sources: AUDITS.md A.3; PROTOCOLS.md O24; ALGORITHMS.md 5.3 on the published code.
+Sources: docs/adr/0018-matching.md, for tags and who can make them.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ own data from a total; that is question A09, not this one. An attacker who learn
 messages with known counts may do better than a formula.
 
 Sources: LLG, Wainakh et al., PoPETs 2022 (arXiv 2105.09369); iLRG, Ma et al., ICLR 2023
-(instance-wise batch label restoration); AUDITS.md A.3. The tilt for AdamW is this project's own.
+(instance-wise batch label restoration). The tilt for AdamW is this project's own.
 """
 
 from __future__ import annotations

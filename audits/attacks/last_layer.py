@@ -21,7 +21,7 @@ its clip, which nobody compares here. With more draws than the last layer has in
 many solutions, and he takes the shortest; where that is too weak on the raw message the verdict
 says so. What follows from many steps together is not looked at.
 
-Sources: ALGORITHMS.md 4.4 (the last layer of FedSage+'s fGen); AUDITS.md A.2.
+Source: the last layer of FedSage+'s fGen (docs/results/fed_sage.md).
 """
 
 from __future__ import annotations

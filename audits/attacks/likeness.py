@@ -34,7 +34,7 @@ tell together: of other directions each, they read other parts of vectors that s
 the vectors themselves left in clear they tell far more than their cosines, and here only the
 cosines are looked at.
 
-Sources: AUDITS.md A.2 and B (P15); Xie et al., NeurIPS 2021, for clusters by data set. The three
+Sources: Xie et al., NeurIPS 2021, for clusters by data set. The three
 questions are this project's own.
 """
 

@@ -39,7 +39,7 @@ says is arithmetic, and stands as "untested" among the claims. That clients used
 their noise from a good source, is for other evidence.
 
 Sources: Jagielski, Ullman and Oprea, NeurIPS 2020; Nasr et al., USENIX Security 2023; Mironov, "On
-significance of the least significant bits for differential privacy", CCS 2012; AUDITS.md C.6.
+significance of the least significant bits for differential privacy", CCS 2012.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ them. A PASS is about these two attacks, few shadow models and an attacker who a
 knows all other clients' records, or watched the rounds (A05), can do better. Algorithms that train
 in another way than by steps along their records' loss are held against shadow models that do not.
 
-Sources: Yeom et al., CSF 2018 (loss); Carlini et al., IEEE S&P 2022 (LiRA); AUDITS.md A.3; Khosla,
+Sources: Yeom et al., CSF 2018 (loss); Carlini et al., IEEE S&P 2022 (LiRA); Khosla,
 arXiv:2601.17130, for exchangeability. The prior by a model without the site is this project's own.
 """
 

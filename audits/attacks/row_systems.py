@@ -26,7 +26,7 @@ tell of single words, short of naming nearly all: epsilon bounds that. The rows 
 policy's rule gives for the clients' data on the auditor's machine: where two rows are equally good,
 the run's tags decided otherwise.
 
-Source: ALGORITHMS.md 11.3; what a sum of few bags of words tells is this project's own.
+Source: docs/adr/0051-row-sums.md; what a sum of few bags of words tells is this project's own.
 """
 
 from __future__ import annotations

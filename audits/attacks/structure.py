@@ -33,7 +33,7 @@ without captures nobody can count who contributed to an entry; what the plan say
 instead. An entry counts as one's own where all others' values are zero before rounding: others'
 values may be next to nothing all the same.
 
-Sources: AUDITS.md A.3 and A.4; So, Ali, Güler, Jiao and Avestimehr, "Securing secure aggregation:
+Sources: So, Ali, Güler, Jiao and Avestimehr, "Securing secure aggregation:
 mitigating multi-round privacy leakage in federated learning", AAAI 2023, for sums over rounds.
 """
 

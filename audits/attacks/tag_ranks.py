@@ -16,7 +16,7 @@ Null: popularity of other items, drawn at random.
 **What it cannot show.** What the pattern of who holds which tags tells beyond counts, as matching
 of two graphs would. No mode of tags hides counts; caps and leaving out the popular blunt them.
 
-Sources: AUDITS.md A.3; Naveed, Kamara and Wright, CCS 2015, on frequency analysis.
+Sources: Naveed, Kamara and Wright, CCS 2015, on frequency analysis.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ raw are planted violations, which must be found; null is a mixture of everybody,
 ranks and does not reconstruct: whoever knows the layers and who is inside may solve for features.
 Wide vectors of many rounds do not all fit: rounds beyond 768 entries together are left out.
 
-Sources: AUDITS.md A.3 (NNLS, differencing, residual batches) and A.4; Carlini et al., "Is Private
+Sources: Carlini et al., "Is Private
 Learning Possible with Instance Encoding?", IEEE S&P 2021, for mixtures of images. The equations
 from links, and their weights, are this project's own: on Cora (b = 36, width 64, one round) they
 raise the AUC from 0.83 to 0.95.

@@ -30,7 +30,7 @@ from audits.bundle.statements import (
     test_result,
 )
 from audits.evidence.own_files import evidence as evidence_of
-from audits.evidence.run_files import RunView, fail, read_result
+from audits.evidence.run_files import MACHINE, RunView, fail, read_result
 from audits.evidence.steps import Case, Status, Step, Verification, run_checks
 from audits.evidence.verify import checks_of
 from audits.formats import FORMATS, render
@@ -40,7 +40,6 @@ from crypto.signing.signatures import SigningKey
 
 __all__ = ["accounting_text", "make", "portable"]
 
-_OURS = ("run_dir", "peak_mb", "profile", "protect_s", "wall_s")
 _BY_HAND = Path(__file__).with_name("VERIFY.md")
 
 
@@ -114,9 +113,9 @@ def portable(view: RunView) -> RunView:
     file's digest. Raises EvidenceError at step ``files`` if the file cannot be read.
     """
     result = read_result(view.result_text)
-    if not set(_OURS) & set(result):
+    if not set(MACHINE) & set(result):
         return replace(view, reports={})
-    kept = {name: value for name, value in result.items() if name not in _OURS}
+    kept = {name: value for name, value in result.items() if name not in MACHINE}
     text = json.dumps(kept, indent=2, sort_keys=True) + "\n"
     return replace(view, result_text=text.encode(), reports={})
 

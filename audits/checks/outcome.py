@@ -10,7 +10,7 @@ from typing import Any
 
 from audits.checks.parties.own_models import own_models
 from audits.evidence.entries import ROUND
-from audits.evidence.run_files import fail, json_digest
+from audits.evidence.run_files import fail, json_digest, result_digest
 from audits.evidence.steps import Case, Check, NotChecked
 from protocols.wire.roles import Role
 
@@ -35,12 +35,13 @@ def result(case: Case) -> str:
     if case.result.get("model_sha256", "") != (stated["model"] or None):
         fail("result", "result.json names another model than the aggregator recorded")
     _skipped(case)
-    models = sum(map(bool, stated.values())) - 1  # one is that of metrics
-    if _unscored(case):
+    best = None if _unscored(case) else _best(case)
+    if not _same(result_digest(case.result), stated["document"]):
+        fail("result", "result.json is not the one that the aggregator recorded")
+    models = sum(map(bool, stated.values())) - 2  # two are those of metrics and result.json
+    if best is None:
         return f"digests of {models} models are as recorded; no score left the clients"
-    return (
-        f"digests of {models} models, all metrics and those of round {_best(case)} are as recorded"
-    )
+    return f"digests of {models} models, all metrics and those of round {best} are as recorded"
 
 
 def _skipped(case: Case) -> None:

@@ -137,7 +137,8 @@ _OPTIONAL: dict[str, dict[str, type]] = {
     "refusal": {"detail": str},
     "close": {"canaries": str, "result": dict},
 }
-RESULT = {"best", "metrics", "model"}  # digests of what a finished run leaves; "" for no model
+RESULT = {"best", "document", "metrics", "model"}  # digests of what a finished run leaves
+_MODELS = {"best", "model"}  # "" for no model
 ROUND = re.compile(r"round-([1-9]\d{0,5})")  # besides these: of a model of that round, if kept
 MODELS = ("model", "last")  # pieces of a client's own: the best one, and the one scored last
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -220,8 +221,7 @@ def _is_result(found: Mapping[str, object]) -> bool:
         set(found) >= RESULT
         and all(ROUND.fullmatch(name) for name in set(found) - RESULT)
         and all(
-            isinstance(digest, str)
-            and (_DIGEST.fullmatch(digest) or (not digest and n in RESULT - {"metrics"}))
+            isinstance(digest, str) and (_DIGEST.fullmatch(digest) or (not digest and n in _MODELS))
             for n, digest in found.items()
         )
     )

@@ -29,6 +29,8 @@ POLICY_LIMIT = 1 << 20  # bytes; a policy is about a kilobyte
 LEDGER_LIMIT = 1 << 30  # bytes; an entry takes about 1 kB
 RESULT_LIMIT = 4 << 20  # bytes
 METRICS_LIMIT = 64 << 20  # bytes
+MACHINE = ("run_dir", "peak_mb", "profile", "protect_s", "wall_s")
+"""What ``result.json`` says of the machine that a run was on; no ledger binds it."""
 UNREADABLE = "unreadable"  # in place of the digest of weights that cannot be read
 
 
@@ -171,6 +173,16 @@ def read_result(data: bytes) -> dict[str, Any]:
     if not data:
         return {}
     return json_object(read_json(data, limit=RESULT_LIMIT, what="result.json"), "result.json")
+
+
+def result_digest(result: Mapping[str, Any]) -> str:
+    """Return SHA-256 (hex) of what a result says, but for `MACHINE` and its verdict.
+
+    Raises:
+        EvidenceError: at step ``files``, for what JSON cannot carry.
+    """
+    apart = {*MACHINE, "verdict"}  # which is given once the ledgers are closed
+    return json_digest({name: value for name, value in result.items() if name not in apart})
 
 
 def json_object(found: object, what: str) -> dict[str, Any]:

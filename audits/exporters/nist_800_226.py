@@ -167,7 +167,8 @@ def _results(report: Report) -> list[str]:
 
 def _trust(account: Account) -> list[str]:
     """Who adds noise, who has to be trusted for what, and against whom the claim holds."""
-    model = (account.target or account.epsilon).model
+    noised = account.noise or account.records or account.counted
+    model = (account.target or account.epsilon).model if noised else NOT_STATED
     assumed = dict.fromkeys(
         line
         for one in (account.target, account.records and account.records.target)

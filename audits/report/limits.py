@@ -48,8 +48,8 @@ def limits(
         *(f"{w}." for w in plan.warnings if w.startswith(runs_as(plan.algorithm))),
         named("Who took part when, and all sizes, are visible to the network.", "L1.10"),
         _trust(plan, masked=masked),
-        "Of result.json, the aggregator's ledger covers the metrics and the model's digest. Its "
-        "other values (bytes, seconds, references) are the run's own word.",
+        "The aggregator's ledger covers result.json as it was when the run ended, but for its "
+        "times, memory and verdict. Bytes and references are the word of who conducted the run.",
         "A report made after all keys were stolen can be made to look like this one; only heads "
         "held by others tell.",
     ]

@@ -1,7 +1,7 @@
 """Section 9: what regimes ask for, and which section of this report is evidence for it.
 
 The mapping says where to look, never whether an obligation is met: that is for people, with the law
-at hand. It follows AUDITS.md F.2 and is no legal advice.
+at hand (docs/compliance.md). It is no legal advice.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ UNKNOWN = (
     "the purpose in law, and its basis",
     "what kinds of people the records are about, and whether they belong to special categories",
     "in which country each party is, and who operates it",
-    "how long each site keeps its records, its ledger and its captured messages",
+    "how long each site keeps its records, and whatever the policy names no days for",
 )
 _PLACES = {
     "isolated": "in a process of their own, without keys, network and files",

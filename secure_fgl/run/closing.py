@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Protocol
 
+from protocols.sessions.engine import Session
 from secure_fgl.run.parties import Parties
 from secure_fgl.run.profile.watch import Watch
 from secure_fgl.run.workers.pool import Workers
@@ -18,11 +20,14 @@ class Texts(Protocol):
     def text(self, name: str, content: str) -> None:
         """Write a text file."""
 
+    def remove(self, name: str) -> None:
+        """Remove a file if it is there."""
+
 
 def close_all(
     parties: Parties,
     folder: Texts,
-    result: dict[str, str] | None,
+    result: Callable[[], dict[str, str]] | None,
     workers: Workers | None = None,
     watch: Watch | None = None,
 ) -> list[BaseException]:
@@ -31,22 +36,37 @@ def close_all(
     Args:
         parties: all sessions of this process.
         folder: where the heads go.
-        result: digests for the end of the aggregator's ledger; None if the run did not finish.
+        result: makes the digests that the aggregator's ledger ends with, once all others have
+            ended; None if the run did not finish.
         workers: hold the other sessions; they are ended too.
         watch: of a run that is profiled.
     """
     errors: list[BaseException] = []
-    for session in parties.sessions():
+    notes: dict[str, str] = {}
+
+    def end(session: Session, left: dict[str, str] | None = None) -> None:
         try:
             with watch.party(session.role) if watch is not None else nullcontext():
-                session.close(result if session is parties.aggregator else None)
+                session.close(left)
         except Exception as error:  # the other sessions are ended all the same
             session.last_error = error
             errors.append(error)
-    notes: dict[str, str] = {}
+
+    for session in parties.sessions():
+        if session is not parties.aggregator:
+            end(session)
     if workers is not None:
         notes, failed = workers.end(memories=result is not None)
         errors += failed
+    left = None
+    try:
+        left = result() if result is not None and not errors else None
+    except Exception as error:
+        errors.append(error)
+    before = len(errors)
+    end(parties.aggregator, left)
+    if len(errors) > before:  # a result that no ledger names
+        folder.remove("result.json")
     try:
         for name, note in {**parties.checkpoints(), **notes}.items():
             folder.text(f"heads/{name}.checkpoint", note)

@@ -11,6 +11,7 @@ import numpy as np
 from algorithms.tasks import Task
 from algorithms.tasks.evaluation import Tracked, released
 from algorithms.tasks.site import Site
+from audits.evidence.run_files import read_result, result_digest
 from crypto.homomorphic.he import Scheme
 from protocols.forms import Algorithm
 from protocols.messages import Array, Message
@@ -26,7 +27,7 @@ from secure_fgl.run.reference import Bystander
 from secure_fgl.store.finished_run import FORMATS, NOT_JUDGED, Run
 from secure_fgl.store.run_folder import RunFolder
 
-__all__ = ["Outcome", "Prepared", "arrays_of", "finish", "keep_model"]
+__all__ = ["Outcome", "Prepared", "arrays_of", "finish", "keep_model", "seal"]
 
 
 @dataclass
@@ -43,6 +44,8 @@ class Outcome:
         peak: KiB of memory that the largest of other processes took.
         workers: how many there were.
         profile: what the report is told of a profile; None without one.
+        result: what ``result.json`` holds, but for the verdict; made by `seal`.
+        failed: why no reference could be found; None if they were.
     """
 
     tracked: Tracked[Any]
@@ -54,6 +57,8 @@ class Outcome:
     peak: int = 0
     workers: int = 0
     profile: dict[str, Any] | None = None
+    result: dict[str, Any] = field(default_factory=dict)
+    failed: Exception | None = None
 
     def keep(self, folder: RunFolder, number: int, every: int) -> None:
         """Write the released model after round `number` if it is one of every `every` rounds."""
@@ -78,16 +83,57 @@ class Prepared(Protocol):
     def metrics(self, tracked: Tracked[Any], index: int) -> dict[str, Any]:
         """Return the cohort's metrics of one score."""
 
+    def leave(self, folder: RunFolder, outcome: Outcome) -> dict[str, str]:
+        """Write the models; return their digests, and that of the metrics."""
+
+
+def seal(prepared: Prepared, folder: RunFolder, outcome: Outcome, ended: bool) -> dict[str, str]:
+    """Write models and result; return the digests that the aggregator's ledger ends with.
+
+    References are of the result, so they come before the ledger's end. Where it `ended` before a
+    kill, the result that it names stands.
+    """
+    left = prepared.leave(folder, outcome)
+    outcome.result = read_result(folder.bytes("result.json")) if ended else {}
+    if not outcome.result:
+        outcome.result = _result(prepared, folder, outcome)
+        try:
+            outcome.result |= _references(prepared, outcome)
+        except Exception as error:  # a run without references is a run; `finish` raises it
+            outcome.failed = error
+        folder.document("result.json", {**outcome.result, "verdict": NOT_JUDGED})
+    return {**left, "document": result_digest(outcome.result)}
+
 
 def finish(prepared: Prepared, folder: RunFolder, outcome: Outcome) -> Run:
-    """Write the result and the report; references come last, as they may fail."""
+    """Judge the run, and write what the machine took and the report."""
     from audits.evidence.steps import Case, run_checks
     from audits.evidence.verify import checks_of
 
-    tracked, meter = outcome.tracked, outcome.meter
-    final = arrays_of(tracked.state)
+    if outcome.failed is not None:
+        raise outcome.failed
     peak = max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, outcome.peak)
     result = {
+        **outcome.result,
+        "wall_s": round(outcome.wall, 3),
+        "protect_s": round(outcome.wall - outcome.meter.learning, 3),
+        "peak_mb": round(peak / 1024, 1),
+    }
+    if outcome.profile is not None:
+        result["profile"] = outcome.profile
+    folder.document("result.json", {**result, "verdict": NOT_JUDGED})
+    run = Run(folder.path)
+    judged = Case(run.view())
+    result["verdict"] = run_checks(judged, checks_of(judged)).verdict
+    folder.document("result.json", result)
+    run.report(FORMATS, after=judged)
+    return run
+
+
+def _result(prepared: Prepared, folder: RunFolder, outcome: Outcome) -> dict[str, Any]:
+    tracked, meter = outcome.tracked, outcome.meter
+    final = arrays_of(tracked.state)
+    return {
         "run_dir": str(folder.path),
         "algorithm": prepared.plan.algorithm,
         "form": prepared.plan.form,
@@ -112,27 +158,22 @@ def finish(prepared: Prepared, folder: RunFolder, outcome: Outcome) -> Run:
         "bytes_down": meter.down,
         "exchanges": meter.exchanges,
         "lost_rounds": outcome.lost,
-        "wall_s": round(outcome.wall, 3),
-        "protect_s": round(outcome.wall - meter.learning, 3),
-        "peak_mb": round(peak / 1024, 1),
         "model_sha256": weights_digest(final) if final else None,
     }
-    if outcome.profile is not None:
-        result["profile"] = outcome.profile
-    folder.document("result.json", {**result, "verdict": NOT_JUDGED})
-    run = Run(folder.path)
-    judged = Case(run.view())
-    result["verdict"] = run_checks(judged, checks_of(judged)).verdict
+
+
+def _references(prepared: Prepared, outcome: Outcome) -> dict[str, Any]:
+    tracked = outcome.tracked
     bystander = Bystander(prepared.task, prepared.sites, prepared.whole, prepared.config)
     seen = bystander.references()
     if not tracked.scores and (model := released(tracked.state)) is not None:
         seen["released_model"] = bystander.look(prepared.algorithm, model)
-    result["references"], result["not_computed"] = seen, bystander.not_computed
-    result["test_records"] = bystander.test_records()
-    result["stood"] = bystander.stood(outcome.after, lambda place: prepared.metrics(tracked, place))
-    folder.document("result.json", result)
-    run.report(FORMATS, after=judged)
-    return run
+    return {
+        "references": seen,
+        "not_computed": bystander.not_computed,
+        "test_records": bystander.test_records(),
+        "stood": bystander.stood(outcome.after, lambda place: prepared.metrics(tracked, place)),
+    }
 
 
 def keep_model(folder: RunFolder, name: str, state: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from secure_fgl.run.faults import FaultyTransport, drops
 from secure_fgl.run.parties import Making, Parties, set_up, take_up
 from secure_fgl.run.profile.tables import write
 from secure_fgl.run.profile.watch import Watch, watched
-from secure_fgl.run.result import Outcome, finish, keep_model
+from secure_fgl.run.result import Outcome, finish, keep_model, seal
 from secure_fgl.run.workers.count import how_many
 from secure_fgl.run.workers.pool import Workers
 from secure_fgl.run.zeros import Ahead, worth_it
@@ -190,7 +191,7 @@ class Preparation:
             try:
                 driver = Driver(parties, transport, meter, stopped)
                 outcome = self.rounds(driver, form, meter, folder, progress)
-                left = self.leave(folder, outcome)
+                left = partial(seal, self, folder, outcome, parties.aggregator.ended)
             finally:
                 unclosed = []
                 if workers is None or not workers.lost:  # else it can go on, as after a kill

@@ -164,6 +164,10 @@ class RunFolder:
         """Write a JSON file."""
         self.text(name, json.dumps(content, indent=2, sort_keys=True) + "\n")
 
+    def remove(self, name: str) -> None:
+        """Remove a file if it is there."""
+        self._folder.remove(name)
+
     def line(self, name: str, content: Mapping[str, Any]) -> None:
         """Append one JSON line."""
         self._folder.append(name, json.dumps(content, sort_keys=True).encode() + b"\n")

@@ -70,7 +70,7 @@ def edit_last(kind: str, **facts: object) -> Callable[[list[Entry]], list[Entry]
 
 def without_models(toy_run: Toy) -> RunView:
     """Return a run whose ledger says that it left no model, as a folder without checkpoints."""
-    none = {**stated(), "model": "", "best": ""}
+    none = {**stated(model_sha256=None), "model": "", "best": ""}
     found = forge(toy_run, toy_run.view(reports=False), AGGREGATOR, edit_last("close", result=none))
     result = text({**RESULT, "model_sha256": None})
     return replace(found, weights={}, result_text=result)

@@ -104,7 +104,8 @@ def play(
     for session in (bus.aggregator, *bus.others.values()):
         if session.name == left:
             continue
-        told = {**stated(), "model": DIGESTS["final"], "best": DIGESTS["best"]}
+        facts = {"lost_rounds": toy.lost, "model_sha256": DIGESTS["final"]}
+        told = {**stated(**facts), "model": DIGESTS["final"], "best": DIGESTS["best"]}
         session.close(told if session is bus.aggregator else None)
         key = toy.identities[session.name].signing
         toy.checkpoints[session.name] = session.ledger.checkpoint(key)

@@ -12,8 +12,20 @@ from audits.evidence.verify import verify
 from audits.report.build import build_report
 from protocols.errors import RemoteProtocolError
 from protocols.policy.policy import PrivacyPolicy
+from tests.audits.forging import edit_last, forge
 from tests.audits.lies import finds
-from tests.audits.toy_run import FIVE, Bus, Lose, Toy, lose, maskless, run_toy, two_sums
+from tests.audits.toy_run import (
+    AGGREGATOR,
+    FIVE,
+    Bus,
+    Lose,
+    Toy,
+    lose,
+    maskless,
+    run_toy,
+    stated,
+    two_sums,
+)
 
 pytestmark = pytest.mark.usefixtures("in_two_steps")
 
@@ -122,7 +134,9 @@ def test_result_json_names_skipped_rounds_in_order_and_none_beyond_the_plan(whol
         text = view.result_text.replace(b'"lost_rounds": []', b'"lost_rounds": ' + claimed)
         finds("result", "round", replace(view, result_text=text))
     closing = view.result_text.replace(b'"lost_rounds": []', b'"lost_rounds": [3]')
-    assert verify(replace(view, result_text=closing)).ok  # the score after the last round
+    stands = edit_last("close", result=stated(lost_rounds=[3]))
+    forged = forge(whole, view, AGGREGATOR, stands)
+    assert verify(replace(forged, result_text=closing)).ok  # the score after the last round
 
 
 def test_o5_a_client_that_vanishes_between_two_sums_costs_the_round() -> None:

@@ -123,6 +123,8 @@ def test_each_layer_of_the_pyramid_is_there(report: Report, noised: Account) -> 
     trust = section(text, "## Base: trust model")
     assert noised.target.model in trust
     assert all(escaped(line) in trust for line in noised.target.assumptions)
+    bare = noised.model_copy(update={"target": None, "noise": (), "counted": (), "records": None})
+    assert "model: not stated" in section(nist(report, bare), "## Base: trust model")
     covered = section(text, "## What is not covered")
     assert all(escaped(one.item) in covered for one in noised.not_covered)
 

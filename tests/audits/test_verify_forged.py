@@ -50,7 +50,7 @@ def test_metrics_may_be_absent_altogether_and_only_then(toy, view):
         ("best_round", "test_accuracy", "test_accuracy_client_mean", "val_accuracy")
     )
     digest = hashlib.sha256(b"").hexdigest()
-    facts = {**stated(), "metrics": digest, "best": ""}
+    facts = {**stated(metrics=metrics), "metrics": digest, "best": ""}
     bare = forge(toy, view, AGGREGATOR, edit_last("close", result=facts))
     bare = replace(bare, metrics_text=b"", weights={"final": WEIGHTS["final"]})
     none = replace(bare, result_text=text({**RESULT, "metrics": metrics}))

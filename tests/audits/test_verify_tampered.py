@@ -207,11 +207,23 @@ def test_a_malformed_result_or_metrics_line_fails_at_files(view, broken):
 
 
 def test_without_models_the_ledger_says_so(toy, view):
-    none = {**stated(), "model": "", "best": ""}
+    none = {**stated(model_sha256=None), "model": "", "best": ""}
     bare = forge(toy, view, AGGREGATOR, edit_last("close", result=none))
     fails_at("result", replace(bare, weights={}))
     bare = replace(bare, weights={}, result_text=text({**RESULT, "model_sha256": None}))
     assert step(verify(bare), "result") is Status.OK
+
+
+def test_references_are_those_with_which_the_ledger_ends(toy, view):
+    measured = {"references": {"local": 0.4}, "test_records": 8}
+    ends = edit_last("close", result=stated(**measured))
+    made = replace(forge(toy, view, AGGREGATOR, ends), result_text=text({**RESULT, **measured}))
+    assert step(verify(made), "result") is Status.OK
+    timed = text({**RESULT, **measured, "wall_s": 1.0, "run_dir": "/srv", "verdict": "x"})
+    assert step(verify(replace(made, result_text=timed)), "result") is Status.OK  # the machine's
+    for edit in ({"references": {"local": 0.6}}, {"references": {}}, {"test_records": 9}):
+        fails_at("result", replace(made, result_text=text({**RESULT, **measured, **edit})))
+    fails_at("result", replace(made, result_text=text({**RESULT, **measured, "bytes_up": 1})))
 
 
 def test_a_run_that_did_not_finish_has_no_result_to_check(view):

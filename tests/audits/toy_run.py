@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.tasks.client_model import ClientModel
-from audits.evidence.run_files import RunView
+from audits.evidence.run_files import RunView, result_digest
 from audits.formats import FORMATS, render
 from audits.report.build import build_report
 from crypto.homomorphic.he import Scheme, scheme
@@ -205,10 +205,13 @@ class Toy:
         return with_reports(made) if reports else made
 
 
-def stated() -> dict[str, str]:
-    """Return what the aggregator's ledger ends with: digests of metrics and models."""
+def stated(**changed: Any) -> dict[str, str]:
+    """Return what the aggregator's ledger ends with: digests of result, metrics and models."""
     metrics = hashlib.sha256(METRICS_TEXT).hexdigest()
-    return {"best": WEIGHTS["best"], "metrics": metrics, "model": WEIGHTS["final"]}
+    document = result_digest({**RESULT, **changed})
+    return {
+        "best": WEIGHTS["best"], "document": document, "metrics": metrics, "model": WEIGHTS["final"]
+    }  # fmt: skip
 
 
 def text(document: Any) -> bytes:
@@ -364,8 +367,9 @@ class Bus:
         self.toy.finished = whole
         if whole and self.aggregator.state is State.READY:
             self.deliver(self.aggregator.farewell())
+        ends = stated(lost_rounds=self.toy.lost) if whole else None
         for session in (self.aggregator, *self.others.values()):
-            session.close(stated() if whole and session is self.aggregator else None)
+            session.close(ends if session is self.aggregator else None)
             key = self.toy.identities[session.name].signing
             self.toy.checkpoints[session.name] = session.ledger.checkpoint(key)
         return self.toy

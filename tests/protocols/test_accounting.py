@@ -102,7 +102,7 @@ def spent(noise: Noise, honest: list[int]) -> float:
 
 
 def test_o18_fewer_unknown_shares_cost_more():
-    """AUDITS.md C.4 with the provable bound, where the table has a continuous Gaussian's."""
+    """By the provable bound; a continuous Gaussian's would be smaller."""
     noise = Noise("discrete_gaussian", 4 * 5000 / math.sqrt(20), 5000.0, 5000.0**2, 92_231)
     aggregator, participant, all_but_one = (spent(noise, [n] * 100) for n in (20, 19, 1))
     assert aggregator == pytest.approx(14.13, abs=0.01)

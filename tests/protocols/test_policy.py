@@ -251,6 +251,11 @@ def test_presets_are_complete_and_named_after_themselves(name):
     assert PrivacyPolicy.model_validate(preset.document()).digest == preset.digest
 
 
+def test_o4_all_presets_mask_sums_but_for_the_one_in_clear():
+    guards = {n: [guard.guard for guard in p.chain(Disclosure.SUM)] for n, p in PRESETS.items()}
+    assert {n for n, chain in guards.items() if "mask" not in chain} == {"unsafe_plaintext"}
+
+
 def test_policies_are_loaded_from_files_or_refused(tmp_path):
     good = tmp_path / "good.yaml"
     good.write_text(

@@ -41,7 +41,7 @@ def divergence(probabilities: np.ndarray, shift: int, alpha: float) -> float:
 
 
 def test_o14_rounded_sensitivity_of_the_worked_example():
-    """AUDITS.md C.4: at 1/50 C per step and 92,231 weights rounding inflates by 3.2."""
+    """At 1/50 C per step and 92,231 weights rounding inflates by 3.2."""
     assert rounded_sensitivity(50, 92_231, USUAL) / 50 == pytest.approx(3.2, abs=0.05)
     assert rounded_sensitivity(50, 92_231, 0) == 50 + math.sqrt(92_231)
     assert rounded_sensitivity(1e6, 4, 1e-300) == 1e6 + 2  # the first term is the smaller
@@ -144,7 +144,7 @@ def test_o18_laplace_is_never_below_the_exact_divergence_of_any_split(scale):
 
 
 def test_zcdp_rows_of_the_worked_example():
-    """AUDITS.md C.3: ρ = 0.5 gives 4.73 (5.30 by the simple formula), ρ = 1.5 gives 9.01."""
+    """ρ = 0.5 gives 4.73 (5.30 by the simple formula), ρ = 1.5 gives 9.01."""
     assert epsilon(0.5 * ALPHA, 1e-5)[0] == pytest.approx(4.73, abs=0.005)
     assert 0.5 + 2 * math.sqrt(0.5 * math.log(1e5)) == pytest.approx(5.30, abs=0.005)
     assert epsilon(1.5 * ALPHA, 1e-5)[0] == pytest.approx(9.01, abs=0.005)
@@ -154,7 +154,7 @@ def test_zcdp_rows_of_the_worked_example():
     ("absent", "stated"), [(0, 13.2), (2, 14.1), (10, 20.7), (18, 64.2), (19, 109.0)]
 )
 def test_o18_honest_share_rows_of_the_worked_example(absent, stated):
-    """AUDITS.md C.4: these five rows are exact for *continuous* noise (μ-GDP).
+    """These five rows are exact for *continuous* noise (μ-GDP).
 
     By Rényi divergences, which is what we claim, they are 14.1, 15.1, 22.0, 67.4 and 114.2: up to
     7 % more.
@@ -167,7 +167,7 @@ def test_o18_honest_share_rows_of_the_worked_example(absent, stated):
 
 @pytest.mark.parametrize(("grid", "stated"), [(50, 74.5), (500, 15.1), (5000, 14.2)])
 def test_o18_grid_rows_of_the_worked_example(grid, stated):
-    """AUDITS.md C.4: 92,231 weights, beta = e^(-1/2), *integer* orders as in the authors' code.
+    """92,231 weights, beta = e^(-1/2), *integer* orders as in the authors' code.
 
     With fractional orders the first row is 68.9: its best order is 1.6.
     """

@@ -43,7 +43,7 @@ def run(toy: Toy, tmp_path: Path) -> Path:
 
 
 def saved(toy: Toy, folder: Path) -> Path:
-    none = {**stated(), "model": "", "best": ""}
+    none = {**stated(model_sha256=None), "model": "", "best": ""}
     view = forge(toy, toy.view(), AGGREGATOR, edit_last("close", result=none))
     result = text({**RESULT, "model_sha256": None})
     view = with_reports(replace(view, weights={}, result_text=result))

@@ -102,7 +102,8 @@ def test_a_ledger_states_models_of_rounds_in_one_form(
     name: str, digest: str, fits: bool, run: Path
 ) -> None:
     entry = read_lines((run / "ledger" / "aggregator.jsonl").read_bytes())[-1][0]
-    changed = {**entry, "result": {"best": "", "metrics": "cd" * 32, "model": "", name: digest}}
+    ends = {"best": "", "document": "ef" * 32, "metrics": "cd" * 32, "model": "", name: digest}
+    changed = {**entry, "result": ends}
     if fits:
         check_facts(5, changed)
     else:
@@ -124,7 +125,7 @@ def test_nothing_is_kept_of_rounds_unless_it_is_asked_for(
     out = tmp_path / "run"
     assert invoke("run", config(tmp_path), *SETTINGS, "--out", out).exit_code == 0
     assert {file.stem for file in (out / "checkpoints").iterdir()} == {"best", "final"}
-    assert set(stated(out)) == {"best", "metrics", "model"}
+    assert set(stated(out)) == {"best", "document", "metrics", "model"}
 
 
 def test_a_killed_run_keeps_the_same_models(run: Path, tmp_path: Path, kept_state: object) -> None:

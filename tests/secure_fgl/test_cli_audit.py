@@ -97,6 +97,12 @@ def _edit_result(run: Path) -> None:
     _replace(run / "result.json", b'"best_round": ', b'"best_round": 1')
 
 
+def _edit_references(run: Path) -> None:
+    """What the federation is held against, where no report is left that shows it."""
+    shutil.rmtree(run / "report")
+    _replace(run / "result.json", b'"references": {', b'"references": {"local": 0.125')
+
+
 def _repeat_a_key(run: Path) -> None:
     _replace(run / "result.json", b'"metrics": {', b'"metrics": {}, "metrics": {')
 
@@ -136,6 +142,7 @@ def _replace(path: Path, old: bytes, new: bytes) -> None:
         (_edit_report, "report"),
         (_edit_metrics, "result"),
         (_edit_result, "result"),
+        (_edit_references, "result"),
         (_edit_model, "result"),
         (_spoil_model, "result"),
         (_repeat_a_key, "files"),
@@ -185,7 +192,7 @@ def test_hostile_weights_are_no_crash_and_do_not_pass(
 def _drifted(folder: Path, *, also: str | None = None) -> Path:
     """A run in which all ledgers agree that one envelope was larger than planned."""
     toy = run_toy(rounds=1)
-    left = {**stated(), "model": "", "best": ""}
+    left = {**stated(model_sha256=None), "model": "", "best": ""}
 
     def change(party: str, entry: dict[str, Any]) -> list[dict[str, Any]]:
         large = {"bytes": 10**9} if entry.get("sender") == "client-1" else {}

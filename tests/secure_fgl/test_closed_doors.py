@@ -13,6 +13,7 @@ from secure_fgl import Federation
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.run import reference
+from secure_fgl.store.finished_run import Run
 from secure_fgl.store.run_folder import FileStore
 
 SMALL: dict[str, Any] = {
@@ -101,17 +102,34 @@ def test_a_reference_that_diverges_costs_the_reference_only(
     assert run.model_sha256 and run.verify().ok
 
 
+def test_a_reference_that_fails_leaves_a_run_that_holds(tmp_path: Path, monkeypatch: Any) -> None:
+    """Its result stands in the ledger without references; a resumed run keeps to it."""
+
+    def fails(*arguments: Any, **options: Any) -> float:
+        raise RuntimeError("a fault of ours")
+
+    federation = small(evaluation={"references": ["local"]})
+    with monkeypatch.context() as broken:
+        broken.setattr(reference, "best_metrics", fails)
+        with pytest.raises(RuntimeError):
+            federation.run(tmp_path / "run")
+    assert Run(tmp_path / "run").verify().ok
+    run = federation.run(tmp_path / "run", resume=True)
+    assert run.result["references"] == {} and run.model_sha256 and run.verify().ok
+
+
 def test_a_run_whose_ledger_cannot_be_closed_states_no_result(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
     write = FileStore.append
 
     def full(store: FileStore, lines: bytes) -> None:
-        if b'"kind":"close"' in lines:
+        if b'"kind":"close"' in lines and whose in lines:
             raise OSError(28, "No space left on device")
         write(store, lines)
 
     monkeypatch.setattr(FileStore, "append", full)
-    with pytest.raises(LedgerError):
-        small().run(tmp_path / "run")
-    assert not (tmp_path / "run" / "result.json").exists()
+    for whose in (b'"result"', b'"kind"'):  # the aggregator's alone, and everybody's
+        with pytest.raises(LedgerError):
+            small().run(tmp_path / whose.hex())
+        assert not (tmp_path / whose.hex() / "result.json").exists()

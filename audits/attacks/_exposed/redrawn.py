@@ -4,7 +4,7 @@ With few clients an interval over clients is wide, and most of its width may be 
 records each of them happens to train on. A replica takes that luck out: every client draws its
 training records anew, as many as it has, answers the very model that it was given, and the total is
 formed from these answers. Nothing of it is sent. Replicas of one client are of one client: scores
-are averaged over them, and intervals are over clients (AUDITS.md A.2).
+are averaged over them, and intervals are over clients (docs/adr/0082-audit-replicas.md).
 """
 
 from __future__ import annotations

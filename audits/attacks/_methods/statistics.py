@@ -16,7 +16,7 @@ __all__ = ["RESAMPLES", "Bootstrap", "Interval", "auc", "best_known", "shares_ab
 Array = npt.NDArray[np.float64]
 
 RESAMPLES = 4000
-"""Draws of a bootstrap; AUDITS.md asks for 2,000 at least."""
+"""Draws of a bootstrap."""
 
 _LEVEL = 0.95
 
@@ -57,7 +57,7 @@ def shares_above(positives: Sequence[Array], negatives: Array, fpr: float) -> Ar
 
     One threshold for all clients, from their pooled negatives. Where the wanted rate falls inside a
     group of equal scores, so much of that group is taken as makes the rate exact: the ROC curve is
-    interpolated, without which a score of few values would read 0 (AUDITS.md section 0).
+    interpolated, without which a score of few values would read 0.
 
     Args:
         positives: per client its scores, none empty.

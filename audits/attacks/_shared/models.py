@@ -91,7 +91,7 @@ class AttackRow(Strict):
         seed: of the attack's chance (hex), made from the ledger heads.
         metric: name of the score; larger is worse.
         chance: of a random guess; empty where nothing was measured.
-        prior, raw, null, protected: the four reference points of AUDITS.md A.2.
+        prior, raw, null, protected: the four reference points of a row.
         raw_gap, gap: raw and protected minus prior, client by client; what `gate` and `margin`
             are held against.
         excess: protected minus null, client by client.
@@ -167,7 +167,7 @@ class AttackRow(Strict):
 
 
 class Claim(Strict):
-    """A privacy claim held against evidence (AUDITS.md C.6).
+    """A privacy claim held against evidence.
 
     Every attack whose figure is a lower bound of epsilon brings one: the word beside each epsilon
     of a report is made of these alone (`audits.accounting.empirical`), by `unit`, `epsilon_lb`,

@@ -18,7 +18,7 @@ Drawn = TypeVar("Drawn")
 
 @dataclass(frozen=True, repr=False)
 class Samples:
-    """What an attack measured on one kind of payload, one entry per unit (AUDITS.md A.2).
+    """What an attack measured on one kind of payload, one entry per unit.
 
     Attributes:
         payload: ``P01`` to ``P21``.
@@ -137,7 +137,7 @@ class Attack(Protocol):
         id: ``A04``.
         name: as the command line calls it.
         question: in plain words.
-        payloads: the payload ids of AUDITS.md B that it can look at.
+        payloads: the payload ids (`audit explain P05`) that it can look at.
         metric: name of its score; larger is worse.
         margin: how far above the prior a protected payload may be (an equivalence margin).
         gate: how far above the prior the raw control must be, or the attack is too weak to tell.

@@ -1,4 +1,4 @@
-"""From measured values to a verdict, in the order of AUDITS.md A.2.
+"""From measured values to a verdict, in this order (docs/adr/0070-null-controls-together.md).
 
 1. INVALID: the null control does not sit at chance, so the attack or the data split is biased. Of
    estimates this is told over all rows of a report together (`audits.attacks._judging.family`).

@@ -54,7 +54,7 @@ def root(
     ] = False,
     no_color: NoColor = False,
 ) -> None:
-    """Federated graph learning in which nothing leaves a client except through one audited door.
+    """Federated graph learning in which each message of a client leaves by one audited door.
 
     Plan what would leave, run it, and prove afterwards that nothing else did.
     """

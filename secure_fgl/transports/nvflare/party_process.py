@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from algorithms.tasks.site import Site
+from audits.evidence.run_files import result_digest
 from protocols.errors import RemoteProtocolError
 from protocols.forms import Form
 from protocols.plan.drift import drift
@@ -217,5 +218,5 @@ def conduct(process: PartyProcess, transport: Transport) -> str | None:
         "model_sha256": left["model"] or None,
         "verdict": "not audited",
     }
-    process.close(left, result)
+    process.close({**left, "document": result_digest(result)}, result)
     return left["model"] or None
