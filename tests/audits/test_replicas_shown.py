@@ -66,4 +66,4 @@ def test_replicas_where_there_can_be_none_are_refused(facts: dict[str, object]) 
 def test_a_file_of_the_version_without_replicas_is_another_version() -> None:
     text = attacked(TOY.view(), row(**MANY)).attacks_text
     assert AttackReport.parse(text).rows[0].replicas == 7
-    assert AttackReport.parse(text).schema_version == 3
+    assert AttackReport.parse(text).schema_version == 4
