@@ -21,7 +21,8 @@ UNKNOWN = (
     "how long each site keeps its records, its ledger and its captured messages",
 )
 _PLACES = {
-    "isolated": "in a process of their own, without keys, network and files",
+    "isolated": "in a process of their own, without keys, network and files; answers alone: its "
+    "import, init and round ran beside the clients' keys",
     "in the clients' own process": "beside all clients' keys and data (isolate: false)",
 }
 MOST_ROUNDS = 10_000  # of a plan, listed one by one; beyond, those in which something left
