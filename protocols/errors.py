@@ -132,10 +132,12 @@ class Refused(RemoteProtocolError):
 
     def __init__(self, sender: str, code: str) -> None:
         self.sender, self.code = sender, code
+        why = "its own policy, plan or data does not allow the answer"
+        if code == "internal":
+            why = "an error in its program or in the algorithm's code stopped the answer"
         super().__init__(
             f"{sender} refused to answer ({code}).",
-            why="its own policy, plan or data does not allow the answer; "
-            "the reason stays in its local ledger",
+            why=f"{why}; the reason stays in its local ledger",
             fix=f"ask {sender} to read the last 'refusal' entry of its ledger",
         )
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import linecache
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from protocols.errors import Refused
 
-__all__ = ["AGAIN", "diverged", "explain", "in_plugin"]
+__all__ = ["AGAIN", "diverged", "explain", "in_plugin", "plugin_lines", "shown"]
 
 AGAIN = "run again with --verbose for the traceback"
 """What to do about an error that is not ours."""
@@ -35,6 +36,8 @@ def explain(error: BaseException, *, again: str = AGAIN) -> list[str]:
             lines[0] = f"FAILED at {error.step}: {lines[0]}"
         if isinstance(error, Refused) and isinstance(error.__cause__, SecureFglError):
             told = str(error.__cause__).splitlines()
+            if error.code == "internal":  # neither policy, plan nor data: a program failed
+                return [f"Error: {error.sender} could not answer. {told[0]}", *told[1:]]
             lines += [f"The reason that {error.sender} recorded: {told[0]}", *told[1:]]
         elif isinstance(error, Refused) and error.__cause__ is not None:
             lines = _fault(error, error.__cause__)
@@ -49,6 +52,8 @@ def explain(error: BaseException, *, again: str = AGAIN) -> list[str]:
         return f"Error: {error}".splitlines()  # paths and names of modules only
     if diverged(error):
         return [f"Error: {error}."]  # raised by our own line, in words that hold no value
+    if where := in_plugin(error):
+        return [f"Error: The code of a plug-in raised {type(error).__name__}.", *_mend(where)]
     place = _place(error)
     return [f"Internal error: {type(error).__name__}{place}" + (f"; {again}." if again else ".")]
 
@@ -61,12 +66,7 @@ def _fault(refused: Refused, cause: BaseException) -> list[str]:
     where = in_plugin(cause)
     happened = f"{refused.sender} could not answer: {type(cause).__name__}{_place(cause)}{text}."
     if where:
-        return [
-            happened,
-            "Why: the code of a plug-in raised it:",
-            *(f"  {line}" for line in where),
-            "What to do: mend the plug-in; secure-fgl check FILE runs it on generated data",
-        ]
+        return [happened, *_mend(where)]
     if isinstance(cause, ValueError | ArithmeticError):  # what our own checks raise
         why = (
             "the site's data or the settings do not fit what is learnt, or the program has a fault"
@@ -77,17 +77,35 @@ def _fault(refused: Refused, cause: BaseException) -> list[str]:
     return [happened, f"Why: {why}", f"What to do: {fix}"]
 
 
-def in_plugin(error: BaseException) -> list[str]:
-    """Return the lines of plug-ins' own files that an error passed, the deepest last."""
+def _mend(where: Sequence[str]) -> list[str]:
+    """Return cause and remedy of an error that passed these lines of plug-ins."""
+    return [
+        "Why: the code of a plug-in raised it:",
+        *(f"  {line}" for line in where),
+        "What to do: mend the plug-in; secure-fgl check FILE runs it on generated data",
+    ]
+
+
+def plugin_lines(error: BaseException) -> list[tuple[str, int]]:
+    """Return modules and lines of plug-ins that an error passed, the deepest last."""
     from secure_fgl._floors import PLUGINS
     from secure_fgl.run.workers.failures import raised_in
 
+    return [place for place in raised_in(error) if place[0].partition(".")[0] == PLUGINS]
+
+
+def in_plugin(error: BaseException) -> list[str]:
+    """Return the lines of plug-ins' own files that an error passed, the deepest last."""
+    return shown(plugin_lines(error))
+
+
+def shown(places: Sequence[tuple[str, int]]) -> list[str]:
+    """Return file, number and text of lines of modules that are loaded here."""
     found = []
-    for module, line in raised_in(error):
-        if module.partition(".")[0] == PLUGINS:
-            file = getattr(sys.modules.get(module), "__file__", "") or ""
-            code = linecache.getline(file, line).strip()
-            found.append(f"{Path(file).name}, line {line}: {code}")
+    for module, line in places:
+        file = getattr(sys.modules.get(module), "__file__", "") or ""
+        code = linecache.getline(file, line).strip()
+        found.append(f"{Path(file).name}, line {line}: {code}")
     return found
 
 

@@ -21,7 +21,8 @@ UNKNOWN = (
     "how long each site keeps its records, and whatever the policy names no days for",
 )
 _PLACES = {
-    "isolated": "in a process of their own, without keys, network and files",
+    "isolated": "in a process of their own, without keys, network and files; answers alone: its "
+    "import, init and round ran beside the clients' keys",
     "in the clients' own process": "beside all clients' keys and data (isolate: false)",
 }
 PERSONS = "Persons"

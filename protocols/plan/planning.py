@@ -57,7 +57,9 @@ def _training(form: Form[Any], policy: PrivacyPolicy, rounds: int) -> TrainingPl
 
 
 _CHOOSES = (
-    "; its init is its author's choice, so the first model may be one that is made to read records"
+    "; at most its answers alone are isolated: its import, init and round run beside each client's "
+    "keys; its init is its author's choice, so the first model may be one that is made to read "
+    "records"
 )
 
 

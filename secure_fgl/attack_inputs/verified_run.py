@@ -54,7 +54,8 @@ def config_of(case: Case, data: Path | None) -> Config:
             why="an audit takes no path from a run folder: whoever made it could name any",
             fix=f"give the folder with --data, or in {ROOT_VARIABLE}",
         )
-    return own.model_copy(update={"data": named, "plugins": ()})
+    said = False if document.isolate is False else None  # which the plan says, too
+    return own.model_copy(update={"data": named, "plugins": (), "isolate": said})
 
 
 def plugins_of(case: Case, given: Sequence[Given]) -> Plugins:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
@@ -17,6 +17,8 @@ from secure_fgl.checking.small import BANKS, CLIENTS, RATINGS, document, mixes, 
 from secure_fgl.config import Config
 from secure_fgl.config_values import set_key
 from secure_fgl.data import Dataset
+from secure_fgl.data.datasets import power_of_two
+from secure_fgl.data.loading import load
 from secure_fgl.errors import UsageError
 from secure_fgl.plugins.finding import Given
 from secure_fgl.plugins.in_use import Plugins
@@ -55,6 +57,8 @@ class Subject:
         self._made: dict[str, Played] = {}
         with self.plugins.in_use():
             self._document = self._small()
+        if self.main.kind is Kind.PARTITION:
+            self._bound()
 
     @property
     def module(self) -> ModuleType:
@@ -83,6 +87,15 @@ class Subject:
             return {**made, "model": {**made["model"], "name": name}}
         shared = {"name": name, "clients": CLIENTS}
         return {**made, "data": {**made["data"], "partition": shared}}
+
+    def _bound(self) -> None:
+        """Choose `data.records` by what the partition gives: the default is another rule's."""
+        loose = self.config(CLEAR)
+        loose = loose.model_copy(update={"data": loose.data.model_copy(update={"records": _ANY})})
+        with suppress(Exception), self.plugins.in_use():  # where it raises, a law says so
+            task, _ = Probe(config=loose, plugins=tuple(self.plugins)).build()
+            most = max(site.count for site in load(loose, task).sites)
+            self._document["data"] = {**self._document["data"], "records": power_of_two(most)}
 
     def config(self, policy: str, **more: Any) -> Config:
         """Return the small configuration under a preset."""
@@ -121,6 +134,7 @@ class Subject:
         return self.config(CLEAR).data.name in (BANKS["name"], RATINGS["name"])
 
 
+_ANY = 1 << 31  # training records of a client, where nobody asks how many
 _DATA: dict[str, dict[str, Any]] = {"node": BANKS, "rating": RATINGS}
 
 

@@ -9,6 +9,7 @@ answer runs.
 Who sees what: the worker sees the data and what clients are given, as an answer always does. What
 it says is as untrusted as an answer always was, and the session checks it in the same way. Broken
 by: a flaw in the kernel; whoever can trace the worker or its parent; code that the parent runs
-itself, which is an algorithm's file while it is imported and its side at the aggregator. The
-reasons are in docs/adr/0023-isolated-answers.md.
+itself, which is an algorithm's file while it is imported, its `init`, and its `round`, which each
+client plays where models are recomputed: answers alone are isolated. The reasons are in
+docs/adr/0023-isolated-answers.md.
 """

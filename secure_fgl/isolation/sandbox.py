@@ -23,11 +23,13 @@ from protocols.policy.policy import PrivacyPolicy
 from protocols.roles.client import ClientSession
 from protocols.sessions.engine import Session
 from protocols.wire.control import CONTROL
+from secure_fgl._floors import PLUGINS
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.isolation import frames
 from secure_fgl.isolation.kernel import check_kernel, set_traceable
-from secure_fgl.isolation.values import FAILURES, PlainCodec, messages, steps_of
+from secure_fgl.isolation.values import FAILURES, LONGEST, PlainCodec, messages, steps_of
+from secure_fgl.reasons import shown
 
 __all__ = ["ANSWER_SECONDS", "AnswerFailed", "Sandbox", "check_loadable"]
 
@@ -40,6 +42,7 @@ _KEPT = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "SECURE_FGL_DATA")
 _THREADS = ("MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 _PATIENCE_S = 5.0
+_DEEPEST = 20  # of the plug-ins' lines that an error passed
 
 
 def check_loadable(given: object) -> None:
@@ -111,7 +114,7 @@ class Sandbox:
         seconds: float = ANSWER_SECONDS,
     ) -> None:
         check_kernel()
-        self._seconds, self._over = seconds, ""
+        self._seconds, self._over, self._generated = seconds, "", plan.data.synthetic
         self._channel, theirs = socket.socketpair()
         try:
             with theirs:
@@ -260,19 +263,51 @@ class Sandbox:
             "again",
         )
 
-    def _failure(self, name: str, code: bytes) -> Exception:
+    def _failure(self, name: str, content: bytes) -> Exception:
         """Return the error that a closed form stands for; the worker is fit for more."""
-        kind = code.decode("ascii", "replace")
-        if kind == "ArithmeticError":
-            return ArithmeticError("in the process of the answers")
+        kind, lines, text = _read(content)
+        text = f": {text}" if text and self._generated else ""
         ours = {"NotInPlan": NotInPlan, "PolicyError": PolicyError, "UnfitMessage": UnfitMessage}
-        shown = kind if kind in FAILURES else "an error without a name"
-        return ours.get(kind, AnswerFailed)(
-            f"The answer of {name!r} failed in its own process ({shown}).",
-            why="its text stays there, as it could hold data",
-            fix="nothing was sent; to see the text, run the algorithm on data that may be shown, "
-            "in a simulation with isolate: false",
+        error: Exception = ours.get(kind, AnswerFailed)(
+            f"The answer of {name!r} failed in its own process ({kind}){text}.", **_whose(lines)
         )
+        if kind == "ArithmeticError":  # means that training diverged, and is no error of ours
+            error = ArithmeticError("in the process of the answers")
+        error.raised_in = lines  # type: ignore[attr-defined] # read by `secure_fgl.reasons`
+        return error
+
+
+def _read(content: bytes) -> tuple[str, list[tuple[str, int]], str]:
+    """Return kind, plug-ins' lines and text of a failure, whatever a stranger wrote there."""
+    try:
+        found = json.loads(content)
+        kind, text = found["kind"], found["text"]
+        lines = [(module, line) for module, line in found["lines"][-_DEEPEST:]]
+        fits = kind in FAILURES and isinstance(text, str)
+        if not fits or not all(_of_plugin(m) and type(n) is int for m, n in lines):
+            raise ValueError
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return "an error without a name", [], ""
+    return kind, lines, "".join(c if c.isprintable() else " " for c in text[:LONGEST])
+
+
+def _of_plugin(module: object) -> bool:
+    return type(module) is str and module.partition(".")[0] == PLUGINS
+
+
+def _whose(lines: Sequence[tuple[str, int]]) -> dict[str, str]:
+    """Return cause and remedy of a failed answer, by the plug-ins' lines that it passed."""
+    if lines:
+        passed = [f"  {line}" for line in shown(lines)]
+        return {
+            "why": "\n".join(["the code of a plug-in raised it:", *passed]),
+            "fix": "mend the plug-in; secure-fgl check FILE runs it on generated data",
+        }
+    return {
+        "why": "a fault in the algorithm's code, or data that do not fit it",
+        "fix": "nothing was sent; to see the traceback, run the algorithm on data that may be "
+        "shown, in a simulation with isolate: false and --verbose",
+    }
 
 
 def _counts(draws: object) -> bool:

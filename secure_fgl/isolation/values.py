@@ -26,7 +26,7 @@ from protocols.privacy.private_steps import PrivateSteps
 from protocols.sessions.store.codec import StateCodec
 from protocols.unready import unsummed_of
 
-__all__ = ["FAILURES", "PlainCodec", "messages", "said", "steps_of"]
+__all__ = ["FAILURES", "LONGEST", "PlainCodec", "messages", "said", "steps_of"]
 
 FAILURES: dict[str, type[Exception]] = {
     kind.__name__: kind
@@ -36,7 +36,10 @@ FAILURES: dict[str, type[Exception]] = {
         *(NotImplementedError, OSError, RuntimeError, TypeError, ValueError, Exception),
     )
 }
-"""All that is told of an error: the first of these that it is. Its text could hold data."""
+"""What an error is: the first of these. Its text could hold data."""
+
+LONGEST = 300
+"""Characters of an error's text, where data are generated and it may be shown."""
 
 _PLAIN = {
     *("array", "bytes", "bytearray", "dict", "flat", "float", "frozenset", "list", "message"),

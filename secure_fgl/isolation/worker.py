@@ -27,7 +27,8 @@ from secure_fgl.config import Config
 from secure_fgl.data.canaries import planted
 from secure_fgl.federation import Federation
 from secure_fgl.isolation import frames, kernel
-from secure_fgl.isolation.values import FAILURES, PlainCodec, said, steps_of
+from secure_fgl.isolation.values import FAILURES, LONGEST, PlainCodec, said, steps_of
+from secure_fgl.reasons import plugin_lines
 from secure_fgl.run.driver import one_thread_and_deterministic
 
 __all__ = ["Answers", "serve"]
@@ -44,6 +45,7 @@ class Answers:
         seconds: how long one answer may take; then the kernel ends this process.
         spec: of the data, where clients have canaries; None: they have none.
         hidden: whether training hides single records; see `secure_fgl.data.canaries.made_up`.
+        generated: whether a generator made all data; then an error's text may be shown.
     """
 
     def __init__(
@@ -53,9 +55,10 @@ class Answers:
         seconds: float,
         spec: DataSpec | None = None,
         hidden: bool = False,
+        generated: bool = False,
     ) -> None:
         self._exchanges, self._sites = {e.name: e for e in form.exchanges}, sites
-        self._spec, self._hidden = spec, hidden
+        self._spec, self._hidden, self._generated = spec, hidden, generated
         self._bare = set(sites if spec is not None else ())
         self._codec = PlainCodec({*CONTROL, *form.messages()})
         self._seconds = seconds
@@ -75,7 +78,7 @@ class Answers:
         for site in sites.values():
             site.training = PrivateSteps(plan.training) if plan.training is not None else None
         spec = prepared.task.spec if policy.canaries is not None else None
-        facts = order["seconds"], spec, policy.training is not None
+        facts = order["seconds"], spec, policy.training is not None, plan.data.synthetic
         return cls(policy.admit(prepared.algorithm), sites, *facts)
 
     def reply(self, data: bytes) -> tuple[bytes, bytes]:
@@ -87,7 +90,7 @@ class Answers:
             if asked["client"] in self._bare:
                 raise LocalProtocolError("The site trains without the canaries of its client.")
         except Exception as error:
-            return _failed(error)
+            return frames.ERROR, failure(error, self._generated)
         site, exchange = self._sites[asked["client"]], self._exchanges[asked["exchange"]]
         site.memory, site.draws = asked["memory"], asked["draws"]
         if (steps := steps_of(site)) is not None:
@@ -104,7 +107,7 @@ class Answers:
             }
             return frames.ANSWER, self._codec.pack(content)
         except Exception as error:
-            return _failed(error)
+            return frames.ERROR, failure(error, self._generated)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -118,9 +121,11 @@ class Answers:
         return frames.PLANTED, b""
 
 
-def _failed(error: Exception) -> tuple[bytes, bytes]:
+def failure(error: Exception, generated: bool) -> bytes:
+    """Return what an error is: its kind, the plug-ins' lines that it passed; text if it may be."""
     name = next(name for name, kind in FAILURES.items() if isinstance(error, kind))
-    return frames.ERROR, name.encode()
+    text = str(error)[:LONGEST] if generated else ""
+    return json.dumps({"kind": name, "lines": plugin_lines(error), "text": text}).encode()
 
 
 def readable() -> list[Path]:

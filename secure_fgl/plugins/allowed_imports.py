@@ -15,8 +15,8 @@ The house holds its own folder `algorithms/` to it (scripts/house_rules.py), and
 to it when it is read: an early warning to its author, no boundary (docs/adr/0033-plug-ins.md).
 
 The kernel holds answers besides, where they run in a process of their own
-(docs/adr/0023-isolated-answers.md). What runs when the file is imported, and its aggregator's side,
-this rule and its reader hold alone.
+(docs/adr/0023-isolated-answers.md). What runs when the file is imported, its `init` and `round`,
+which run beside a client's keys, this rule and its reader hold alone.
 """
 
 from __future__ import annotations

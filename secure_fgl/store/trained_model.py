@@ -223,7 +223,8 @@ def _task(spec: DataSpec, text: str) -> tuple[Any, Config]:
         raise UsageError(
             f"What this model is built as, a plug-in says ({', '.join(config.plugins)}).",
             why="nothing runs a plug-in because a run names it",
-            fix="give your own copy: --plugin FILE; its digest must be the plan's",
+            fix="give your own copy: --plugin FILE, in Python run.model(plugins=[FILE]); "
+            "its digest must be the plan's",
         )
     task = build_task(spec, config.model, preferred=preferred_model(name))
     if chosen is None or spec.task != "graph":

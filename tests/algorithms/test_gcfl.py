@@ -34,6 +34,8 @@ from tests.toys.kinds import KINDS, sites_of, task_of
 from tests.toys.quadratic import Bowl, Quadratic, drive
 from tests.toys.stage import Played, play
 
+FOURS = PrivacyPolicy.preset("unsafe_plaintext").model_copy(update={"minimum_cohort": 3})
+"""In clear, of four clients at least: three others beside each."""
 TOTALS = ("delta", "plain")
 EAGER: dict[str, Any] = {"epsilon1": 10.0, "epsilon2": 1e-3, "first_split": 0}
 
@@ -235,7 +237,7 @@ def test_sequences_in_clear_are_the_published_distances_and_never_protected() ->
     # Weights are 1 + likeness: in proportion to max(D) - D, as published.
     np.testing.assert_allclose(1 + alike, 2 * (between.max() - between) / between.max())
     algorithm = gcfl_plus(Still(size=7, lr=0.1), **EAGER, length=2, form="norms")
-    state = play(algorithm, groups(), "unsafe_plaintext", rounds=2).state
+    state = play(algorithm, groups(), FOURS, rounds=2).state
     assert [one.cohort.size for one in state.clusters] == [4, 4]
     for preset in ("pilot", "masks", "strict"):
         with pytest.raises(NotAdmitted) as refused:
@@ -245,7 +247,7 @@ def test_sequences_in_clear_are_the_published_distances_and_never_protected() ->
 
 def test_a_cluster_too_small_to_be_cut_is_not_compared() -> None:
     """Six clients under a smallest cohort of four stay one cluster, and tell no cosines."""
-    played = play(gcfl(Still(size=7, lr=0.1), **EAGER), groups(3), rounds=2)
+    played = play(gcfl(Still(size=7, lr=0.1), **EAGER), groups(3), FOURS, rounds=2)
     assert [one.cohort.size for one in played.state.clusters] == [6]
     assert not played.tap.envelopes("compare")
     assert played.tap.envelopes("train")

@@ -7,6 +7,7 @@ dies, hangs or lies does to a session (a refusal), and that isolation moves no r
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import sys
@@ -15,6 +16,7 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ from protocols.privacy.private_steps import PrivateSteps
 from secure_fgl.isolation import frames, kernel
 from secure_fgl.isolation.sandbox import AnswerFailed, Sandbox
 from secure_fgl.isolation.values import PlainCodec
+from secure_fgl.isolation.worker import failure
 from tests.laws import planted
 from tests.laws.planted import ATTEMPTS, Done, Go, Other
 from tests.laws.sandboxes import asks, forked_planted, fresh, opened
@@ -127,6 +130,30 @@ def test_an_algorithms_error_comes_back_without_its_text(closed: tuple[Sandbox, 
         ask("raises")
     assert str(closed[1].memory["target"]["folder"]) not in str(failed.value)
     assert ask("remembers").worked == 1
+
+
+def test_an_error_s_text_is_shown_of_generated_data_alone_whatever_the_worker_says(
+    closed: tuple[Sandbox, Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lines are looked up here, in modules of plug-ins; the worker names them by number."""
+    of, theirs = closed[0], ModuleType("secure_fgl_plugins.mine")
+    theirs.__file__ = __file__
+    monkeypatch.setitem(sys.modules, theirs.__name__, theirs)
+    told = {"kind": "ValueError", "lines": [[theirs.__name__, 1]], "text": "of \x1b[2J 4711"}
+    error = of._failure("train", json.dumps(told).encode())
+    assert "4711" in str(error) and "\x1b" not in str(error)  # the control
+    assert f"{Path(__file__).name}, line 1" in str(error)
+    monkeypatch.setattr(of, "_generated", False)
+    assert "4711" not in str(of._failure("train", json.dumps(told).encode()))
+    for lie in ({"lines": [["os", 1]]}, {"kind": "4711"}, {"lines": 7}, {"text": 7}):
+        error = of._failure("train", json.dumps({**told, **lie}).encode())
+        assert "(an error without a name)" in str(error) and "4711" not in str(error)
+    assert "4711" not in str(of._failure("train", b"4711"))
+
+
+def test_a_worker_tells_no_text_of_data_that_are_real() -> None:
+    assert b"4711" in failure(KeyError(4711), generated=True)  # the control
+    assert b"4711" not in failure(KeyError(4711), generated=False)
 
 
 # --- workers that die, hang or lie ------------------------------------------------------------

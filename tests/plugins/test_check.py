@@ -57,7 +57,7 @@ def test_a_leak_that_no_law_finds_is_named_among_what_is_not_seen(
         assert all(text.startswith("OK") for text in found.values()), found
         lines = dict(told(subject, admitted(subject)))
     if leak == "wide":  # what a reader has beside it: the bound, and what was said at most
-        assert "at most 64" in lines["  .delta"] and "said 0.0" in lines["  .delta"]
+        assert "at most 32" in lines["  .delta"] and "said 0.0" in lines["  .delta"]
 
 
 def test_the_digits_really_tell_one_record_s_feature(tmp_path: Path) -> None:

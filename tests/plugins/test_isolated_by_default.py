@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import hashlib
 import json
 import logging
 import sys
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from protocols.disclosures.released.client import ModelKeeping
+from protocols.disclosures.released.messages import SharedTotal
 from secure_fgl.config import Config
 from secure_fgl.data import load_dataset
 from secure_fgl.errors import UsageError
@@ -73,9 +76,9 @@ def test_the_text_passes_every_rule_on_it() -> None:
     assert "eval" not in names  # nothing to see: `register` evaluates the text
 
 
-def reached(folder: Path, chosen: Config) -> tuple[set[int], Run]:
+def reached(folder: Path, chosen: Config, text: str = REACHES) -> tuple[set[int], Run]:
     """Return how many parties' keys an answer at each client found, and the run."""
-    federation = Federation(config=chosen, plugins=[write(folder, text=REACHES)])
+    federation = Federation(config=chosen, plugins=[write(folder, text=text)])
     seen: list[Preparation] = []
     made = federation.prepare
 
@@ -86,6 +89,42 @@ def reached(folder: Path, chosen: Config) -> tuple[set[int], Run]:
     federation.prepare = prepare  # type: ignore[method-assign,assignment]
     run = federation.run(folder / "run")
     return {site.memory["reached"] for site in seen[0].sites}, run
+
+
+BESIDE = changed(
+    ("        total = (yield Ask", "        ROUNDS.append(evaluate())\n        total = (yield Ask"),
+    (
+        "    first = lambda rng: Start(",
+        "    first = lambda rng: INITS.append(evaluate()) or Start(",
+    ),
+    ("FOUND = []", "FOUND = []\nINITS = []\nROUNDS = []"),
+    text=REACHES,
+)
+ALONE = "import, init and round"
+
+
+def test_what_is_no_answer_runs_beside_this_client_s_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control is the same code in an answer of the same run: it is in another process."""
+    at: dict[str, list[int]] = {}
+    real = ModelKeeping._move
+
+    def move(self: ModelKeeping, total: SharedTotal, over: int) -> None:
+        (theirs,) = (m for n, m in sys.modules.items() if n.endswith(digest))
+        before = len(theirs.ROUNDS)
+        real(self, total, over)
+        at.setdefault(self._context.me.party.name, []).extend(theirs.ROUNDS[before:])
+
+    monkeypatch.setattr(ModelKeeping, "_move", move)
+    digest = hashlib.sha256(BESIDE.encode()).hexdigest()[:16]
+    found, run = reached(tmp_path, one_process(), BESIDE)
+    assert found == {0}
+    assert len(at) == 5 and all(min(keys) >= 6 for keys in at.values())  # each client's round
+    (theirs,) = (m for n, m in sys.modules.items() if n.endswith(digest))  # imported here
+    assert theirs.INITS
+    assert [w for w in warnings_of(run) if ALONE in w and "alone are isolated" in w]
+    assert ALONE in (run.path / "report" / "report.md").read_text()
 
 
 def warnings_of(run: Run) -> list[str]:

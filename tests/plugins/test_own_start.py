@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -133,52 +132,34 @@ def test_ours_are_drawn_as_before() -> None:
 BROKEN = changed(("@ self.last)", "@ self.first)"), text=MODEL)
 
 
-def test_a_plug_in_s_error_names_its_own_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("isolate", [True, False])
+def test_a_plug_in_s_error_names_its_own_line(isolate: bool, tmp_path: Path) -> None:
     file = write(tmp_path, "my_sum", BROKEN)
     line = next(n for n, text in enumerate(BROKEN.splitlines(), 1) if "@ self.first" in text)
-    with subject_of([file]) as subject:
-        found = ask(BY_NAME["runs"], subject)
-    assert found.status == "FAIL" and f"my_sum.py, line {line}: return" in found.detail
     with pytest.raises(Exception, match="internal") as refused:
-        federation(file).run(tmp_path / "run")
+        federation(file, isolate=isolate).run(tmp_path / "run")
+    assert "does not allow" not in str(refused.value)  # no policy refused it
     told = "\n".join(explain(refused.value))
     assert f"my_sum.py, line {line}: return" in told and "cannot be multiplied" in told
-    refused.value.generated = False  # type: ignore[attr-defined]
-    told = "\n".join(explain(refused.value))  # of real data the text may hold a value
-    assert f"my_sum.py, line {line}: return" in told and "cannot be multiplied" not in told
-    shown = invoke("check", file)
-    assert shown.exit_code == 3 and "my_sum.py, line" in shown.stdout
+    assert "does not allow" not in told and "the code of a plug-in raised it" in told
+    if not isolate:
+        refused.value.generated = False  # type: ignore[attr-defined]
+        told = "\n".join(explain(refused.value))  # of real data the text may hold a value
+        assert f"my_sum.py, line {line}: return" in told and "cannot be multiplied" not in told
 
 
-def test_a_fault_of_ours_is_said_as_one(tmp_path: Path) -> None:
-    chosen = config(algorithm={"name": "fed_avg", "rounds": 1})
-    wrong = IndexError("amax(): Expected reduction dim 0 to have non-zero size")
-
-    def fails(*_: Any, **__: Any) -> Any:
-        raise wrong
-
-    with (
-        patch("algorithms.tasks._flat.FlatTask.fit", fails),
-        pytest.raises(Exception, match="internal") as refused,
-    ):
-        Federation(config=chosen).run(tmp_path / "run")
-    told = "\n".join(explain(refused.value))
-    assert "a fault in the program, not in your data" in told and "--verbose" in told
-    refused.value.__cause__ = ValueError("a label outside the classes")
-    assert "not in your data" not in "\n".join(explain(refused.value))  # control
+def test_the_check_names_the_line_as_well(tmp_path: Path) -> None:
+    shown = invoke("check", write(tmp_path, "my_sum", BROKEN), "--format", "json")
+    line = next(n for n, text in enumerate(BROKEN.splitlines(), 1) if "@ self.first" in text)
+    assert shown.exit_code == 3 and f"my_sum.py, line {line}: return" in shown.stdout
 
 
-def test_the_type_of_propagation_is_as_the_page_says() -> None:
-    import torch
-
-    from algorithms.nn._shared.sparse import propagation
-    from tests.plugins.page import PAGE
-
-    page = PAGE.split("```pycon\n")[1].split("```")[0]
-    scope: dict[str, Any] = {"torch": torch, "propagation": propagation}
-    for line in page.splitlines():
-        if line.startswith(">>> ") and "=" in line:
-            exec(line[4:], scope)
-    assert scope["edge_index"].tolist() == [[1, 0, 2, 1], [0, 1, 1, 2]]
-    assert str(scope["edge_index"].tolist()) in page
-    assert SimpleNamespace(**scope).matrix.values().tolist() == [1.0, 0.5, 0.5, 1.0]
+def test_an_error_while_a_model_is_built_names_the_plug_in_s_line(tmp_path: Path) -> None:
+    text = changed(("self.last =", "{}['none']\n        self.last ="), text=MODEL)
+    file = write(tmp_path, "my_sum", text)
+    with pytest.raises(KeyError) as raised:
+        federation(file).plan()
+    told = explain(raised.value)
+    assert told[0] == "Error: The code of a plug-in raised KeyError."
+    assert "my_sum.py, line" in told[-2] and "secure-fgl check" in told[-1]
+    assert not any("Internal" in line for line in told)
