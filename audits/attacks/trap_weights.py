@@ -90,8 +90,8 @@ NOISED = {"quick": 0, "default": 10}
 """Likewise under noise, which takes long to draw."""
 
 _TOO_FAR = (
-    "clients refuse a model that moved further than the clip allows, so none of the aggregator's is "
-    "there at once"
+    "clients refuse a model that moved further than the clip allows, so none that the aggregator "
+    "makes is there at once"
 )
 _FEW = (
     "two clients, beside one that attacks, with training records of more words than the attacker "

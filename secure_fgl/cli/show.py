@@ -99,9 +99,8 @@ def _print(charter: Charter) -> None:
             cell("\n".join(filter(None, (party["said"], party["reason"])))),
         )
     console(stderr=False).print(table)
-    if charter.organisations:
-        inside = ", ".join(helpers(charter)) or "none"
-        print_pairs([("clients of the aggregator's or a witness's organisation", inside)])
+    inside = ", ".join(helpers(charter)) or "none"
+    print_pairs([("own clients of aggregator, witness, tag servers", inside)])
     print_pairs([(f"{n}, version", v or "any") for n, v in sorted(charter.versions.items())])
     print_plan(charter.plan, stderr=False)
     say("Models after the run", style="bold", stderr=False)
