@@ -29,6 +29,7 @@ from secure_fgl.data import Dataset, Masks
 from secure_fgl.data.canaries import check_room, planting
 from secure_fgl.data.loading import load, sizes
 from secure_fgl.isolation.sandbox import Sandbox, check_loadable
+from secure_fgl.muting import quiet
 from secure_fgl.plugins.in_use import Plugins
 from secure_fgl.run.closing import close_all
 from secure_fgl.run.driver import Driver, Meter, deferred_interrupts, untrained
@@ -82,7 +83,8 @@ class Preparation:
     ) -> None:
         self.config, self.policy, self.plan = config, policy, plan
         self.task, self.at = task, config.evaluation.at
-        self.algorithm = evaluated(algorithm, task, at=self.at, told=config.evaluation.told)
+        scored = evaluated(algorithm, task, at=self.at, told=config.evaluation.told)
+        self.algorithm = quiet(scored)
         self.scheme, self._given, self.plugins = scheme, whole, plugins or Plugins()
         self.sites: list[Site] = []
         self.notes: tuple[str, ...] = ()  # what was put right in own tables
