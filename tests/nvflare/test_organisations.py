@@ -364,6 +364,13 @@ ALIKE = [
     ("Bax", "\u0412\u0430\u0445"),
     ("KATE", "\u039a\u0391\u03a4\u0395"),  # Greek
     ("pace", "\u0440\u0430\u0441\u0435"),
+    ("CITI", "\u0421\u04c0\u0422\u04c0"),  # Cyrillic, with palochka
+    ("FAT", "\u03dc\u0391\u03a4"),  # Greek, with digamma
+    ("AXY", "\u0410\u0425\u04ae"),  # Cyrillic, with the straight U
+    ("VISA", "\u0474\u0406\u0405\u0410"),  # Cyrillic, with izhitsa, I, Dze
+    ("lil", "\u04cf\u0456\u04cf"),
+    ("jap", "\u03f3\u03b1\u03c1"),
+    ("Clinic", "Cl\u0131n\u0131c"),  # Latin, without the dots
 ]
 
 
@@ -398,4 +405,11 @@ def test_names_that_differ_to_the_eye_are_of_two_owners() -> None:
 
 
 def test_what_the_rule_on_names_does_not_see() -> None:
-    assert [*alike(["Iowa", "lowa"])] == [] and [*alike(["Marnet", "Mamet"])] == []
+    for names in (
+        ("Iowa", "lowa"),
+        ("Coop", "C00p"),
+        ("Marnet", "Mamet"),
+        ("oho", "\u0585\u0570\u0585"),  # Armenian
+        ("Hotel", "Ho\u0167el"),  # a t with a stroke
+    ):
+        assert [*alike(names)] == [], names

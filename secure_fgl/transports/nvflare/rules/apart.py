@@ -13,9 +13,11 @@ together guess items, and learn by name who holds them.
 
 Organisations are what a charter says. That two names are one owner no program knows; names that
 differ in capitals, blanks, accents or signs alone are one. Names that only look alike, in Cyrillic
-or Greek letters that are drawn as Latin ones are, are refused. What that does not see: letters of
-one script that look alike (I, l and 1; rn and m), other scripts than these three, and names that
-differ and sound like one organisation.
+or Greek letters that are drawn as Latin ones are, or with a Latin i or j without its dot, are
+refused. What that does not see: letters of one script that look alike (I, l and 1; O and 0; rn and
+m), two letters drawn as one, letters of other scripts (Armenian, Cherokee, Coptic and all others),
+letters with strokes or hooks beside those without, and names that differ and sound like one
+organisation.
 """
 
 from __future__ import annotations
@@ -66,11 +68,11 @@ _OPENERS = frozenset({Role.AGGREGATOR, Role.KEY_AUTHORITY, Role.WITNESS})
 
 
 _DRAWN_ALIKE = str.maketrans(
-    "АВЕІЈКМНОРСТУХЅҺԌԚԜаеіјорсухѕһԁԛԝѵвкмнтпгΑΒΕΖΗΙΚΜΝΟΡΤΥΧαεικνορτυχγ",
-    "ABEIJKMHOPCTYXSHGQWaeijopcyxshdqwvbkmhtnrABEZHIKMNOPTYXaeikvoptuxy",
+    "АВСЕԌНІЈКМОРЅТѴԜХУҮҺԚӀЬӔӘԐаԁеһіјӏорԛгѕѵԝхуүсꙇвкмнтпԍӕәԑΑΒΕϜΖΗΙͿΚΜϺΝΟΡΤΥΧϷαβειϳκνορστυχγϸηıȷɑɡ",
+    "ABCEGHIJKMOPSTVWXYYHQIbÆƏƐadehijlopqrsvwxyycibkmhtngæəɛABEFZHIJKMMNOPTYXÞaßeijkvopotuxyþnijag",
 )
-"""Letters of Cyrillic and Greek that fonts draw as Latin ones (UTS 39, confusables): of thousands,
-those in which a whole name can be written and pass for another one."""
+"""Letters that fonts draw as Latin ones (UTS 39, confusables): Cyrillic and Greek, large and small,
+with the small ones that are drawn as Latin small capitals, and Latin ones without their dot."""
 
 
 def same_owner(organisation: str) -> str:
@@ -90,7 +92,7 @@ def alike(organisations: Iterable[str]) -> Iterator[str]:
         other = seen.setdefault(same_owner(name), name)
         bare = (_plain(unicodedata.normalize("NFKD", text)) for text in (other, name))
         if len({*bare}) > 1:
-            yield f"{other!r} and {name!r} look alike and are of the letters of other scripts"
+            yield f"{other!r} and {name!r} look alike and are of other letters"
 
 
 def crowded(
