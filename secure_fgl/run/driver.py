@@ -22,6 +22,7 @@ from protocols.sessions.table import State
 from protocols.wire.roles import Role
 from secure_fgl import _floors
 from secure_fgl.config import Config
+from secure_fgl.data.datasets import is_generated
 from secure_fgl.devices.choosing import chosen, training_on
 from secure_fgl.errors import UsageError
 from secure_fgl.run.parties import Parties
@@ -258,7 +259,7 @@ class Driver:
             self._session.receive(delivery.data)
         except Refused as refused:
             # On one machine the refusing party's reason is at hand; it never travelled.
-            refused.generated = self._session.context.plan.data.synthetic
+            refused.generated = is_generated(self._session.context.plan)
             raise refused from self._parties.reason(refused.sender)
 
 

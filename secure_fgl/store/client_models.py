@@ -34,6 +34,7 @@ from protocols.errors import LedgerError, OtherVersion
 from protocols.sessions.store.locked import LockedStateStore
 from protocols.versions import CLIENT_MODEL
 from secure_fgl.errors import UsageError
+from secure_fgl.isolation.kernel import close_memory
 from secure_fgl.isolation.values import PlainCodec
 from secure_fgl.store.files import Folder, run_name
 from secure_fgl.store.model_pieces import Opened, Origin, content_of, opened
@@ -143,6 +144,7 @@ class ClientModels:
                 f"This run kept no model of {client}.",
                 why="it never trained, the run did not finish, or it had keep_models: false",
             )
+        close_memory()
         key = self._keys.read(self._key_of(client))
         if not key:
             raise NoSuchModel(

@@ -18,6 +18,7 @@ from pydantic import Field, StringConstraints, ValidationError, field_validator,
 from algorithms.tasks import DataSpec, Kind
 from protocols.strict import Strict, not_yaml, problems, read_yaml
 from secure_fgl.errors import PlanDrift, UsageError
+from secure_fgl.store.files import settings_text
 
 __all__ = ["RESERVED", "SPEC_FILE", "OwnSpec", "load_spec"]
 
@@ -279,7 +280,7 @@ def load_spec(root: str | Path) -> OwnSpec:
     path = Path(root).expanduser() / SPEC_FILE
     fix = "see docs/own-data.md, or write an example with: secure-fgl init DIR"
     try:
-        document = read_yaml(unicodedata.normalize("NFC", path.read_text("utf-8")))
+        document = read_yaml(unicodedata.normalize("NFC", settings_text(path)))
     except OSError as error:
         raise _unread(path, error, fix) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
