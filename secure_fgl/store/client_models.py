@@ -139,12 +139,12 @@ class ClientModels:
             UsageError: it was changed.
             OtherState: it is of another version.
         """
+        close_memory()
         if client not in self.clients():
             raise NoSuchModel(
                 f"This run kept no model of {client}.",
                 why="it never trained, the run did not finish, or it had keep_models: false",
             )
-        close_memory()
         key = self._keys.read(self._key_of(client))
         if not key:
             raise NoSuchModel(
