@@ -447,7 +447,7 @@ def test_tables_whose_bounds_do_not_fit_are_refused_at_once_before_the_plan(tmp_
     shown = " ".join(refused.stderr.split())
     assert refused.exit_code == 2 and not (tmp_path / "run").exists()
     assert "of large it is 4096, and 64 fits; of small it is 4096, and 64 fits." in shown
-    assert "of right" not in shown and "trained" not in shown
+    assert "of right" not in shown and "SIMULATION" not in shown  # which is the plan's first line
     fitting = {"large": 64, "small": 64, "right": 128}
     told.write_text(yaml.safe_dump({**NODE, "records": fitting}))
     Federation.from_config(Config.load(tmp_path / "config.yaml")).check_tables()  # the control
