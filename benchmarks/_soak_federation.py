@@ -65,7 +65,7 @@ def agree(config: Config, folder: Path) -> tuple[Charter, dict[str, Path]]:
     announced = [party.new_identity(folders[sites[n]], n, role) for n, role in roles.items()]
     charter = Charter.draw_up(
         announced, sites, plan=plan, policy=federation.policy, config=config,
-        spec=federation.own_spec(),
+        organisations={name: f"Soak {name}" for name in roles}, spec=federation.own_spec(),
     )  # fmt: skip
     for place in folders.values():
         charter = joining.sign(place, charter)

@@ -14,6 +14,7 @@ from protocols.strict import Strict, not_yaml, problems, read_yaml
 from secure_fgl.config_partition import EvaluationConfig, FaultsConfig, PartitionConfig
 from secure_fgl.config_values import asks_for_a_variable, expanded, set_key, target
 from secure_fgl.errors import UsageError, path_of
+from secure_fgl.store.files import settings_text
 
 MOST_KEPT = 1000
 """Models of rounds that a run keeps at most: the ledger's last entry has a digest of each."""
@@ -205,7 +206,7 @@ class Config(Strict):
         """
         file = path_of(path)
         try:
-            document = read_yaml(file.read_text("utf-8"))
+            document = read_yaml(settings_text(file))
         except OSError as error:
             raise UsageError(
                 f"The configuration {file} cannot be read ({error.strerror}).",

@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 from protocols.strict import Strict, not_yaml, problems, read_yaml
 from protocols.wire.roles import Role
 from secure_fgl.errors import UsageError
+from secure_fgl.store.files import settings_text
 from secure_fgl.transports.nvflare.facts import misnamed_organisation
 from secure_fgl.transports.nvflare.rules.apart import alike, too_few
 
@@ -73,7 +74,7 @@ class Consortium(Strict):
                 through (O10).
         """
         try:
-            document = read_yaml(Path(path).read_text("utf-8"))
+            document = read_yaml(settings_text(Path(path)))
         except OSError as error:
             raise UsageError(f"{path} cannot be read ({error.strerror}).", fix=_FIX) from error
         except (yaml.YAMLError, UnicodeDecodeError) as error:

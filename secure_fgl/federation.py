@@ -191,10 +191,10 @@ class Federation:
 
     def check_tables(self) -> None:
         """Read all sites' own tables, in a simulation; raises UsageError for all at once."""
-        if self.own_spec() is not None and self.config.transport.name == "memory":
-            from secure_fgl.data.loading import check_tables  # torch: a plan needs none
+        if (own := self.own_spec()) is not None and self.config.transport.name == "memory":
+            from secure_fgl.data.loading import check_tables, sizes  # torch: a plan needs none
 
-            check_tables(self.config)
+            check_tables(self.config, own.bound, sizes(self.policy, self.build()[1]))
 
     def _spec(self) -> DataSpec:
         try:

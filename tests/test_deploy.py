@@ -88,6 +88,8 @@ def test_who_holds_keys_has_no_network_and_who_has_one_holds_none() -> None:
 def test_commands_of_containers_are_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each option is there: a program that does not know one says so before anything else."""
     monkeypatch.setattr(isolation, "check_two_users", lambda party, kit: party + 1)
+    monkeypatch.setattr(isolation, "_engines", list)  # other tests have some at work
+    kit_in(tmp_path)
     site, rehearsal = composed("site.yaml")["services"], composed("rehearsal.yaml")["services"]
     party = [word.replace("/party", f"{tmp_path}/party") for word in site["party"]["command"]]
     party = [word.replace("/kit", str(tmp_path)) for word in party]
@@ -100,6 +102,11 @@ def test_commands_of_containers_are_ours(tmp_path: Path, monkeypatch: pytest.Mon
     )
     assert found.exit_code == 2 and "config.yaml" in found.stderr
     assert engine_takes(site["engine"]["command"]) == "client"
+
+
+def kit_in(folder: Path) -> None:
+    (folder / "startup").mkdir()
+    (folder / "startup" / "fed_client.json").write_text("{}")
 
 
 def engine_takes(words: list[str]) -> str:
@@ -334,6 +341,8 @@ def test_engines_are_told_of_their_heaps_wherever_they_are_started() -> None:
 
 def test_commands_of_units_are_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolation, "check_two_users", lambda party, kit: party + 1)
+    monkeypatch.setattr(isolation, "_engines", list)  # other tests have some at work
+    kit_in(tmp_path)
     for name in UNITS:
         (line,) = settings(name)["ExecStart"]
         _, *words = shlex.split(line.replace("%i", "north"))

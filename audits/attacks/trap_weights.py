@@ -23,7 +23,8 @@ traps had.
 and adds to the next total what brings the model nearer to the crafted one. Nobody proves that what
 it sends is within the clip (L1.6), so it sends what the range of totals leaves room for. It says
 that it has no records, and reads the others' total. Crafted start: the first model is the crafted
-one, as it is where a plug-in's `init`, or that of a changed program, draws it so.
+one, as it is where a plug-in's `init`, or that of a changed program, draws it so. That is asked
+where models are bounded, too: each is compared with the one before, and the first with none.
 
 **What the number means.** Records: the share of those he is after that come back word for word.
 Words: F1 of what he names beyond the words that he knew; 1 is all of them and nothing else. Prior:
@@ -89,7 +90,8 @@ NOISED = {"quick": 0, "default": 10}
 """Likewise under noise, which takes long to draw."""
 
 _TOO_FAR = (
-    "clients refuse a model that moved further than the clip allows, so none is there at once"
+    "clients refuse a model that moved further than the clip allows, so none that the aggregator "
+    "makes is there at once"
 )
 _FEW = (
     "two clients, beside one that attacks, with training records of more words than the attacker "
@@ -170,12 +172,11 @@ class TrapWeights:
         if known is None:
             return Findings((NotApplicable(_FEW, arises=True),))
         payload = updates(plan, material.case.policy)
-        at_once = START if taken == RECOMPUTED else ONE_ROUND
+        at_once = ONE_ROUND if taken == AS_SENT else START
         rows: list[Samples | NotApplicable] = []
         if taken == BOUNDED:
             rows.append(NotApplicable(_TOO_FAR, payload, ONE_ROUND))
-        else:
-            rows += _rows(payload, at_once, known, one_round(replica, known, rng))
+        rows += _rows(payload, at_once, known, one_round(replica, known, rng))
         rounds = min(plan.rounds, (NOISED if replica.noise else ROUNDS)[profile])
         if taken == RECOMPUTED:
             known, play = _by_one(replica, rng)

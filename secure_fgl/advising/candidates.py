@@ -25,6 +25,7 @@ from protocols.strict import problems, read_yaml
 from secure_fgl.config import Config
 from secure_fgl.config_values import set_key
 from secure_fgl.errors import UsageError
+from secure_fgl.store.files import settings_text
 
 __all__ = ["AS_RUN", "Candidate", "candidates", "same_training"]
 
@@ -177,7 +178,7 @@ def _with(policy: PrivacyPolicy, name: str, **more: Any) -> PrivacyPolicy:
 def _listed(file: Path, case: Case, config: Config) -> list[Candidate]:
     """Return the candidates of a file."""
     try:
-        found = read_yaml(file.read_text("utf-8"))
+        found = read_yaml(settings_text(file))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise _no_list(file, "it cannot be read as YAML") from error
     if not isinstance(found, list) or not 0 < len(found) <= _MOST:

@@ -10,6 +10,7 @@ from protocols.forms import Algorithm
 from secure_fgl.catalogue import build_algorithm, preferred_model
 from secure_fgl.config import Config
 from secure_fgl.data.kinds import model_name
+from secure_fgl.muting import quiet
 from secure_fgl.plugins.in_use import Plugins
 
 __all__ = ["RunCode"]
@@ -26,7 +27,9 @@ class RunCode:
         """Return the run's algorithm without scores, over its own task or another one."""
         chosen = self.config.algorithm
         with self.plugins.in_use():
-            return build_algorithm(chosen.name, task, epochs=chosen.epochs, options=chosen.options)
+            return quiet(
+                build_algorithm(chosen.name, task, epochs=chosen.epochs, options=chosen.options)
+            )
 
     def model_name(self, kind: Kind) -> str:
         """Return the name of the run's model."""

@@ -35,8 +35,8 @@ def draw(
     of the engine that is called as it is, the aggregator at the server. Roles that
     must not work together are of two organisations, and clients of one organisation
     count once: four organisations with data are the fewest, or three where the policy
-    says minimum_cohort: 2. A client of the aggregator's or a witness's organisation is
-    one of the policy's colluders.
+    says minimum_cohort: 2. A client of the aggregator's, a witness's or a tag server's
+    organisation is one of the policy's colluders.
     """
     from protocols.wire.roles import Role
     from protocols.wire.roster import AGGREGATOR_NAME

@@ -44,7 +44,8 @@ def start(
     after a dot, and no job of another run finds it.
 
     NVFlare runs under a user of its own, or nothing is started: other sites and
-    the server's operator can read what NVFlare's user can read. --socket names a
+    the server's operator can read what NVFlare's user can read. So nothing is
+    started either while a process of NVFlare runs as this user. --socket names a
     place that both users reach: in a folder of this user's, mode 0750, whose group
     is NVFlare's.
     """
@@ -52,10 +53,16 @@ def start(
 
     from secure_fgl.cli._shared.output import say
     from secure_fgl.errors import UsageError
-    from secure_fgl.transports.nvflare.checks.isolation import check_two_users
+    from secure_fgl.transports.nvflare.checks.isolation import (
+        check_kit,
+        check_two_users,
+        no_engine_here,
+    )
     from secure_fgl.transports.nvflare.site.supervisor import start as keep_up
 
     engine = check_two_users(os.geteuid(), kit)
+    check_kit(kit)
+    no_engine_here()
     if socket is None:
         raise UsageError(
             "The kit belongs to another user, who cannot reach the party's folder.",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from algorithms.tasks import DataSpec
+from protocols.plan.plan import Plan, plugin_entry
 from secure_fgl.data import sources
 from secure_fgl.data._folder import members, unknown
 from secure_fgl.data.records import Dataset, GraphSet, Ratings
@@ -18,11 +19,13 @@ from secure_fgl.data.sources._shared.source import Shape, Source
 from secure_fgl.errors import UsageError, next_step, usage
 
 __all__ = [
+    "GENERATED",
     "ROOT_VARIABLE",
     "SMALL_BOUND",
     "as_usage",
     "bound_near",
     "dataset_names",
+    "is_generated",
     "is_taken",
     "load_dataset",
     "power_of_two",
@@ -35,6 +38,8 @@ __all__ = [
 _AT_LEAST = 0.9  # of an even share: what the site with the most records has at least
 SMALL_BOUND = 64
 """Of training records: up to it a bound is never too loose, as few records vary much."""
+GENERATED = frozenset({"synthetic_banks", "synthetic_lenders", "synthetic_ratings"})
+"""Data sets that this program draws itself."""
 ROOT_VARIABLE = "SECURE_FGL_DATA"
 """Environment variable that names the data folder when no root is given."""
 
@@ -195,6 +200,16 @@ def spec_of(
 def bound_near(count: float) -> int:
     """Return a bound of training records for sites of which the largest has about so many."""
     return max(SMALL_BOUND, 2 * power_of_two(int(count)))
+
+
+def is_generated(plan: Plan) -> bool:
+    """Tell whether all data of a run come from our own generators, and not from anybody's word.
+
+    That data are synthetic a ``spec.yaml``, a file and a plug-in say of themselves; their errors
+    may hold a real value all the same.
+    """
+    theirs = any(entry.startswith(plugin_entry("data", "")) for entry in plan.plugins)
+    return plan.data.name in GENERATED and not plan.data.spec and not theirs
 
 
 def power_of_two(count: int) -> int:

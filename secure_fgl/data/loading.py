@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
 from algorithms.tasks import Task
 from algorithms.tasks.site import Records, Site
+from protocols.forms import Algorithm
+from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.config import OWN, Config, own_root
 from secure_fgl.data import Dataset, Masks, Part, partition, read_dataset, split_masks
 from secure_fgl.data.about import about
@@ -27,7 +29,14 @@ from secure_fgl.run.naming import learning_seed
 if TYPE_CHECKING:
     from secure_fgl.data.own import OwnSpec, Tally
 
-__all__ = ["Loaded", "here_of", "load"]
+__all__ = ["Loaded", "Sizes", "check_tables", "here_of", "load", "sizes"]
+
+
+class Sizes(TypedDict):
+    """Whether sums are weighted by numbers of training records, and how many a client makes up."""
+
+    weighted: bool
+    more: int
 
 
 @dataclass(frozen=True)
@@ -88,7 +97,8 @@ def load(  # noqa: PLR0913 - what is read, and what of it counts
                 counted = [above_floor(part, least) for part in shared]
                 whole = data, masks_of(data, counted, task.spec.task)
             if not stand_ins:
-                _check_bound(parts, _declared(names, task), more, weighted=weighted)
+                declared = _declared(names, task.spec.records)
+                _check_bound(parts, declared, more, weighted=weighted, called=_folders(names))
             if stand_ins:
                 parts, names = _completed(config, parts, names, only)
                 whole, only = None, None
@@ -112,38 +122,65 @@ def _shared(config: Config, task: Task, given: Dataset | None) -> tuple[list[Par
     return parts, scaled(whole, data.features)
 
 
-def _declared(names: Mapping[str, Names], task: Task) -> Mapping[str, int]:
+def _declared(names: Mapping[str, Names], otherwise: int) -> Mapping[str, int]:
     """Return how many training records each client says that it has at most."""
     from secure_fgl.data.own import OwnSpec
 
     own = {n: (OwnSpec.model_validate_json(t["spec"]), t) for n, t in names.items() if t}
     found = {name: spec.declared(told["site"]) for name, (spec, told) in own.items()}
-    return {name: found.get(name) or task.spec.records for name in names}
+    return {name: found.get(name) or otherwise for name in names}
+
+
+def _folders(names: Mapping[str, Names]) -> Mapping[str, str]:
+    return {name: told.get("site", name) for name, told in names.items()}
 
 
 def _check_bound(
-    parts: Mapping[str, Part], declared: Mapping[str, int], more: int, *, weighted: bool
+    parts: Mapping[str, Part],
+    declared: Mapping[str, int],
+    more: int,
+    *,
+    weighted: bool,
+    called: Mapping[str, str],
 ) -> None:
-    """Refuse a bound that is none, or that lets one client say more in a sum than any needs.
+    """Refuse bounds that are none, or that let one client say more in a sum than any needs.
 
     Where all say the same number, as what is shared out, the client with the most records counts.
+
+    Args:
+        parts: what each client has.
+        declared: how many training records each says that it has at most.
+        more: records that each makes up beside its own.
+        weighted: sums are weighted by numbers of training records.
+        called: what errors call each client: of tables of one's own the site's folder.
+
+    Raises:
+        UsageError: it names all clients whose bound does not fit.
     """
     counts = {name: int(part.train.sum()) + more for name, part in parts.items()}
     if len(set(declared.values())) == 1:
         most = max(counts, key=lambda name: counts[name])
         counts = {most: counts[most]}
+    wrong, fits, low, high = list[str](), list[int](), False, False
     for name, count in counts.items():
-        bound, fit = declared[name], power_of_two(count)
-        if count - more > bound or (weighted and count and bound > max(2 * fit, SMALL_BOUND)):
-            raise UsageError(
-                f"The bound of {bound} training records does not fit {name}, whose own number "
-                f"rounds up to {fit}.",
-                why="a larger bound lets one client move the model of all by more than any needs"
-                if bound > fit
-                else "the plan is for fewer records than are there",
-                fix=f"set data.records to {fit}; of tables of your own, write it for the site's "
-                "folder into records: of spec.yaml, and hand that to all sites",
-            )
+        bound, near = declared[name], power_of_two(count)
+        few = count - more > bound
+        loose = weighted and count > 0 and bound > max(2 * near, SMALL_BOUND)
+        if few or loose:
+            fits.append(max(near, SMALL_BOUND))
+            wrong.append(f"of {called[name]} it is {bound}, and {fits[-1]} fits")
+            low, high = low or few, high or loose
+    if wrong:
+        reasons = {
+            "the plan is for fewer records than are there": low,
+            "a larger bound lets one client move the model of all by more than any needs": high,
+        }
+        raise UsageError(
+            f"A bound of training records does not fit: {'; '.join(wrong)}.",
+            why="; ".join(reason for reason, holds in reasons.items() if holds),
+            fix=f"set data.records to {max(fits)}; of tables of your own, write for each of these "
+            "folders the number that fits into records: of spec.yaml, and hand that to all sites",
+        )
 
 
 _STREAMS = ("split", "partition")
@@ -152,10 +189,23 @@ _STREAMS = ("split", "partition")
 Names = Mapping[str, Any]
 
 
-def check_tables(config: Config) -> None:
-    """Read all sites' own tables once; raises UsageError that names what is wrong at every site."""
+def sizes(policy: PrivacyPolicy, algorithm: Algorithm[Any]) -> Sizes:
+    """Return what a bound of training records depends on beside the records, for `load`."""
+    made_up = policy.canaries.records if policy.canaries else 0
+    return {"weighted": policy.admit(algorithm).weighted, "more": made_up}
+
+
+def check_tables(config: Config, bound: int, sizes: Sizes) -> None:
+    """Read all sites' own tables once; raises UsageError that names what is wrong at every site.
+
+    Args:
+        config: of the run.
+        bound: of the training records of any site.
+        sizes: see the function of that name.
+    """
     with as_usage(config.data.name), nothing_unpickled():
-        _own(config, None, None, {})
+        parts, names = _own(config, None, None, {})
+        _check_bound(parts, _declared(names, bound), **sizes, called=_folders(names))
 
 
 def _own(

@@ -19,6 +19,7 @@ from typing import get_args
 from algorithms.tasks import Kind as TaskKind
 from secure_fgl import _floors
 from secure_fgl.errors import UsageError
+from secure_fgl.muting import mute
 from secure_fgl.plugins.plugin import Kind, Plugin
 
 __all__ = ["PluginLoader", "load"]
@@ -71,7 +72,8 @@ def run(plugin: Plugin) -> ModuleType:
     before = sys.modules.get(name)
     sys.modules[name] = module  # dataclasses look their module up
     try:
-        loader.exec_module(module)
+        with mute(f"The plug-in {plugin.name}, while it was imported,"):
+            loader.exec_module(module)
     except Exception as error:
         _put_back(name, before)
         raise _broken(plugin, error) from error

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import io
-import logging
 import signal
-import sys
 import threading
 import time
-import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -27,6 +22,7 @@ from protocols.sessions.table import State
 from protocols.wire.roles import Role
 from secure_fgl import _floors
 from secure_fgl.config import Config
+from secure_fgl.data.datasets import is_generated
 from secure_fgl.devices.choosing import chosen, training_on
 from secure_fgl.errors import UsageError
 from secure_fgl.run.parties import Parties
@@ -81,49 +77,13 @@ class Meter:
             def answer(*arguments: Any) -> Any:
                 start = time.perf_counter()
                 try:
-                    with mute(exchange.name):
-                        return learn(*arguments)
+                    return learn(*arguments)
                 finally:
                     self.learning += time.perf_counter() - start
 
             return replace(exchange, answer=answer)
 
         return replace(form, exchanges=tuple(wrap(e) for e in form.exchanges))
-
-
-class AnswersWarned(UserWarning):
-    """An answer warned; of its warnings only number and category are told."""
-
-
-@contextlib.contextmanager
-def mute(exchange: str) -> Iterator[None]:
-    """Let no text that code prints, logs or warns with while it answers reach terminal or logs.
-
-    Any of it may hold a site's values. What is left of it is how many warnings of which built-in
-    category an answer gave; an isolated answer's process has no output at all. Code that writes to
-    descriptors by itself is stopped by isolation alone.
-    """
-    nowhere, before = io.StringIO(), logging.root.manager.disable
-    with warnings.catch_warnings(record=True) as given:
-        try:
-            logging.disable(sys.maxsize)  # levels of their own lie above CRITICAL
-            with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
-                yield
-        finally:
-            logging.disable(before)
-    kinds = Counter(_builtin(warning.category) for warning in given)
-    if told := ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())):
-        warnings.warn(
-            f"An answer of {exchange!r} gave warnings ({told}); their texts may hold data and are "
-            "not shown.",
-            AnswersWarned,
-            stacklevel=2,
-        )
-
-
-def _builtin(category: type[Warning]) -> str:
-    """Return the nearest category that Python has itself: a class's name may be a value, too."""
-    return next(kind.__name__ for kind in category.__mro__ if kind.__module__ == "builtins")
 
 
 class Driver:
@@ -299,7 +259,7 @@ class Driver:
             self._session.receive(delivery.data)
         except Refused as refused:
             # On one machine the refusing party's reason is at hand; it never travelled.
-            refused.generated = self._session.context.plan.data.synthetic
+            refused.generated = is_generated(self._session.context.plan)
             raise refused from self._parties.reason(refused.sender)
 
 

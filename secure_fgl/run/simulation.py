@@ -28,8 +28,9 @@ from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.config import Config
 from secure_fgl.data import Dataset, Masks
 from secure_fgl.data.canaries import check_room, planting
-from secure_fgl.data.loading import load
+from secure_fgl.data.loading import load, sizes
 from secure_fgl.isolation.sandbox import Sandbox, check_loadable
+from secure_fgl.muting import quiet
 from secure_fgl.plugins.in_use import Plugins
 from secure_fgl.run.closing import close_all
 from secure_fgl.run.driver import Driver, Meter, deferred_interrupts, untrained
@@ -83,7 +84,8 @@ class Preparation:
     ) -> None:
         self.config, self.policy, self.plan = config, policy, plan
         self.task, self.at = task, config.evaluation.at
-        self.algorithm = evaluated(algorithm, task, at=self.at, told=config.evaluation.told)
+        scored = evaluated(algorithm, task, at=self.at, told=config.evaluation.told)
+        self.algorithm = quiet(scored)
         self.scheme, self._given, self.plugins = scheme, whole, plugins or Plugins()
         self.sites: list[Site] = []
         self.notes: tuple[str, ...] = ()  # what was put right in own tables
@@ -99,8 +101,7 @@ class Preparation:
             loaded = load(
                 self.config, self.task, given=self._given, only=only,
                 agreed=self.plan.data.spec, stand_ins=stand_ins, least=self.plan.minimum_records,
-                weighted=self.policy.admit(self.algorithm).weighted,
-                more=self.policy.canaries.records if self.policy.canaries else 0,
+                **sizes(self.policy, self.algorithm),
             )  # fmt: skip
         self.sites, self.whole, self.notes = loaded.sites, loaded.whole, loaded.notes
         if only is None and not self.plan.noised and not any(site.count for site in self.sites):

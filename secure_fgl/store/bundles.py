@@ -29,6 +29,7 @@ from crypto.signing.canonical import canonical
 from crypto.signing.signatures import SigningKey
 from secure_fgl import _floors
 from secure_fgl.errors import UsageError
+from secure_fgl.isolation.kernel import close_memory
 from secure_fgl.scanning import at_hand, refuse_found
 from secure_fgl.store.files import content, create, open_plain
 from secure_fgl.store.finished_run import Run
@@ -191,6 +192,7 @@ def load_key(path: Path) -> SigningKey:
     Raises:
         UsageError: it cannot be read, others may read or write it, or it is another kind of key.
     """
+    close_memory()
     try:
         with os.fdopen(open_plain(path, os.O_RDONLY, linked=True), "rb") as file:
             facts = os.fstat(file.fileno())  # of what was opened, not of what the path names later

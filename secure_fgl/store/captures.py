@@ -33,6 +33,7 @@ from protocols.evidence.ledger import read_lines
 from protocols.versions import CAPTURE
 from protocols.wire.roles import Role
 from secure_fgl.errors import UsageError
+from secure_fgl.isolation.kernel import close_memory
 from secure_fgl.store.files import Folder, is_run_name, run_name
 from secure_fgl.store.state_store import VARIABLE, FileStateStore, default_folder
 
@@ -218,6 +219,7 @@ class Captures:
             UsageError: the keys are not here, or their days are over; then they are destroyed.
         """
         self.sweep()
+        close_memory()
         if not (key := self._keys.read(self._key_of(party))):
             raise UsageError(
                 "The captured rounds of this run cannot be read: their keys are not here.",

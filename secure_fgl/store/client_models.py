@@ -34,6 +34,7 @@ from protocols.errors import LedgerError, OtherVersion
 from protocols.sessions.store.locked import LockedStateStore
 from protocols.versions import CLIENT_MODEL
 from secure_fgl.errors import UsageError
+from secure_fgl.isolation.kernel import close_memory
 from secure_fgl.isolation.values import PlainCodec
 from secure_fgl.store.files import Folder, run_name
 from secure_fgl.store.model_pieces import Opened, Origin, content_of, opened
@@ -138,6 +139,7 @@ class ClientModels:
             UsageError: it was changed.
             OtherState: it is of another version.
         """
+        close_memory()
         if client not in self.clients():
             raise NoSuchModel(
                 f"This run kept no model of {client}.",

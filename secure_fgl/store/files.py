@@ -39,11 +39,13 @@ __all__ = [
     "open_plain",
     "replace",
     "run_name",
+    "settings_text",
 ]
 
 FILE_LIMIT = 1 << 30  # bytes; larger files are refused, not read
 _PART = 1 << 20  # bytes of a file that are held while it is summed
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_SETTINGS = 1 << 24  # bytes; files of settings are written by hand
 # EINVAL: see `open_plain`; ENXIO: a socket, or a FIFO without a reader.
 _LINKED = {errno.EINVAL, errno.ELOOP, errno.ENOTDIR, errno.ENXIO}
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.new")
@@ -257,6 +259,19 @@ def content(path: Path, limit: int) -> bytes | None:
     with os.fdopen(open_plain(path, os.O_RDONLY, linked=True), "rb") as file:
         data = file.read(limit + 1)
     return data if len(data) <= limit else None
+
+
+def settings_text(path: Path) -> str:
+    """Return the text of a file of settings that a user named; see `content`.
+
+    Raises:
+        OSError: it cannot be read, is no plain file, or is far larger than settings are.
+        UnicodeDecodeError: it is no UTF-8.
+    """
+    data = content(path, _SETTINGS)
+    if data is None:
+        raise OSError(errno.EFBIG, f"it is larger than {_SETTINGS} bytes")
+    return data.decode("utf-8")
 
 
 def open_plain(

@@ -113,7 +113,13 @@ def assemble(
         for name, role in known.items()
     ]
     facts: Any = {"plan": plan, "policy": federation.policy, "config": config}
-    charter = Charter.draw_up(announced, where, **facts, spec=federation.own_spec())
+    charter = Charter.draw_up(
+        announced,
+        where,
+        **facts,
+        organisations={name: f"Organisation {name}" for name in where},
+        spec=federation.own_spec(),
+    )
     for place in folders.values():
         charter = joining.sign(place, charter)
     for place in folders.values():
@@ -130,6 +136,7 @@ def another(parties: Parties, config: Config) -> Charter:
         plan=federation.plan(),
         policy=federation.policy,
         config=config,
+        organisations=first.organisations,
         spec=federation.own_spec(),
     )
     for place in parties.folders.values():

@@ -201,6 +201,8 @@ def drawn(made: Parties, **changed: Any) -> Charter:
         "config": charter.config,
         **changed,
     }
+    there = [member.name for member in given["parties"]]
+    given.setdefault("organisations", {name: f"Organisation {name}" for name in there})
     return Charter.draw_up(given.pop("parties"), given.pop("sites"), **given)
 
 
@@ -261,16 +263,32 @@ def test_no_charter_runs_under_a_name_that_is_not_new(made: Parties) -> None:
     Charter.decode(replace(made.charter, nonce=bytes(16)).encode())  # the control
 
 
-def test_a_charter_names_every_organisation_or_none(made: Parties) -> None:
+def test_a_charter_names_every_organisation(made: Parties) -> None:
     names = {name: f"Bank {i}" for i, name in enumerate(made.charter.sites)}
     charter = drawn(made, organisations=names)
     assert Charter.decode(charter.encode()).organisations == names
     assert charter.signed != drawn(made, organisations=names).signed  # a nonce of its own
     moved = replace(charter, organisations={**names, "aggregator": "Bank"})
     assert moved.signed != charter.signed  # an organisation is under the signatures
-    for wrong in ({"aggregator": "Bank"}, {**names, "aggregator": "B\u0430nk"}):
+    for wrong in ({}, {"aggregator": "Bank"}, {**names, "aggregator": "B\u0430nk"}):
         with pytest.raises(UsageError, match="organisation"):
             drawn(made, organisations=wrong)
+
+
+def test_nobody_signs_keeps_or_runs_a_charter_that_names_no_organisation(made: Parties) -> None:
+    """Without names nothing keeps two roles of one organisation apart."""
+    theirs = replace(made.charter, organisations={}, signatures={})
+    for place in made.folders.values():
+        joining.sign(place, drawn(made))  # the control
+        with pytest.raises(EvidenceError, match="organisation of every party"):
+            joining.sign(place, theirs)
+        me = party.load_identity(place)
+        theirs = theirs.signed_by(me.party.name, me.signing)
+    for place in made.folders.values():
+        with pytest.raises(EvidenceError, match="organisation of every party"):
+            joining.keep(place, theirs)
+    with pytest.raises(EvidenceError, match="organisation of every party"):
+        theirs.check()
 
 
 def test_nobody_signs_or_keeps_a_charter_that_calls_its_organisation_otherwise(
@@ -410,6 +428,6 @@ def test_what_is_new_in_a_charter_is_listed(made: Parties) -> None:
     assert any("rounds: 1 became 9" in line for line in told)
     assert any(line.startswith(f"{first}: site ") and "site-moved" in line for line in told)
     assert any(line.startswith(f"{first}: fingerprint") for line in told)
-    assert any("organisation '' became 'Bank " in line for line in told)
+    assert any("organisation 'Organisation " in line for line in told)
     assert json.dumps(told)
     assert set(roles_of(plan, charter.policy)) == set(charter.sites)

@@ -12,6 +12,7 @@ import json
 import os
 import resource
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -53,7 +54,7 @@ from secure_fgl.transports.nvflare.executor import Seat
 from secure_fgl.transports.nvflare.keys import identity_file
 from secure_fgl.transports.nvflare.keys.identity_file import load_identity, new_identity
 from secure_fgl.transports.nvflare.party import PartyKit
-from secure_fgl.transports.nvflare.site import supervisor
+from secure_fgl.transports.nvflare.site import session, supervisor
 from tests.nvflare.processes import until
 from tests.nvflare.stage import Parties, assemble, banks
 from tests.secure_fgl.cli_tools import invoke
@@ -192,11 +193,60 @@ def test_the_engine_s_user_alone_is_answered(
     (kit := tmp_path / "kit").mkdir()
     os.chown(kit, ENGINE, ENGINE)
     given: dict[str, object] = {}
+    monkeypatch.setattr(isolation, "_engines", list)  # what else runs on this machine
     monkeypatch.setattr(supervisor, "start", lambda party, **more: given.update(more) or 0)
     words = ("site", "start", made.folders["site-6"], "--kit", kit)
+    any_folder = invoke(*words, "--socket", tmp_path / "socket")
+    assert any_folder.exit_code == 2 and "is no start-up kit" in any_folder.stderr and not given
+    (kit / "startup").mkdir()
+    (kit / "startup" / "fed_client.json").write_text("{}")
     assert "--socket" in invoke(*words).stderr and not given
     assert invoke(*words, "--socket", tmp_path / "socket").exit_code == 0
     assert given["users"] == [ENGINE]
+
+
+@as_root
+def test_nothing_starts_beside_an_engine_of_its_own_user(
+    made: Parties, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever folder --kit names: an engine of this user reads this user's files."""
+    (tmp_path / "kit" / "startup").mkdir(parents=True)
+    (tmp_path / "kit" / "startup" / "fed_client.json").write_text("{}")
+    os.chown(tmp_path / "kit", ENGINE, ENGINE)
+    begun: list[object] = []
+    monkeypatch.setattr(supervisor, "start", lambda party, **more: begun.append(party) or 0)
+    words = ("site", "start", made.folders["site-6"], "--kit", tmp_path / "kit", "--socket", "s")
+    line = [sys.executable, "-m", f"{isolation._ENGINE}client.client_train"]
+    for user, code in ((ENGINE, 0), (os.geteuid(), 2)):
+        monkeypatch.setattr(isolation, "_engines", lambda u=user: iter([(77, u, line)]))
+        found = invoke(*words)
+        assert found.exit_code == code and len(begun) == 1
+    assert "NVFlare's process 77 runs as this user" in " ".join(found.stderr.split())
+
+
+def test_a_kit_that_is_closed_to_the_party_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match="is no start-up kit"):
+        isolation.check_kit(tmp_path)  # the control
+
+    def closed(folder: Path) -> None:
+        raise UsageError(f"{folder} cannot be reached.") from PermissionError()
+
+    monkeypatch.setattr(isolation.KitFiles, "open", closed)
+    isolation.check_kit(tmp_path)
+
+
+def test_a_session_that_answers_its_own_user_says_that_nothing_is_separated(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Also where somebody starts it by hand, without supervisor and kit."""
+    for user, told in ((os.geteuid(), True), (ENGINE, False)):
+        subprocess.run(
+            [sys.executable, "-m", session.__name__, tmp_path, "run", tmp_path / "s", str(user)],
+            check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert (supervisor.NOT_SEPARATED in capfd.readouterr().err) is told
 
 
 def test_a_rehearsal_says_that_nothing_is_separated(

@@ -16,17 +16,18 @@ import pytest
 
 from protocols.disclosures.released.client import ModelKeeping
 from protocols.disclosures.released.messages import SharedTotal
+from secure_fgl import muting
 from secure_fgl.config import Config
 from secure_fgl.data import load_dataset
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
+from secure_fgl.muting import AnswersWarned, mute
 from secure_fgl.plugins.allowed_imports import beyond_nouns, remarks
 from secure_fgl.plugins.source import Source
-from secure_fgl.run import driver
-from secure_fgl.run.driver import AnswersWarned, mute
 from secure_fgl.run.simulation import Preparation
 from secure_fgl.store.finished_run import Run
 from tests.plugins.page import changed, config, write
+from tests.secure_fgl.cli_tools import invoke
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sandboxes are of Linux")
 
@@ -203,7 +204,7 @@ def test_an_answer_s_warnings_are_told_by_number_and_category_alone(
 
 @pytest.fixture
 def loud(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(driver, "mute", lambda exchange: contextlib.nullcontext())
+    monkeypatch.setattr(muting, "mute", lambda what: contextlib.nullcontext())
     yield
 
 
@@ -215,6 +216,96 @@ def test_control_without_it_the_text_comes_out(tmp_path: Path) -> None:
             config=one_process(isolate=False), plugins=[write(tmp_path, text=WARNS)]
         ).run(tmp_path / "run")  # fmt: skip
     assert "SECRET" in texts(given)
+
+
+ALL_WARN = changed(
+    ("from algorithms.tasks import Task", "import warnings\n\nfrom algorithms.tasks import Task"),
+    (
+        "        return ClientModel((given.weights",
+        '        warnings.warn(f"SECRET {site.count}")\n        return ClientModel((given.weights',
+    ),
+    (
+        "        total = (yield Ask",
+        '        warnings.warn(f"SECRET {state.weights[:2]}")\n        total = (yield Ask',
+    ),
+)
+
+
+def warned_of(folder: Path, policy: str = "masks") -> str:
+    """Return the texts of all warnings of a run whose plug-in warns in models and rounds."""
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        asked = config(policy, isolate=False, evaluation={"references": ["local", "centralised"]})
+        Federation(config=asked, plugins=[write(folder, text=ALL_WARN)]).run(folder / "run")
+    return texts(given)
+
+
+def test_what_rounds_and_models_warn_of_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the aggregator, and under `masks` also at clients, which play rounds themselves."""
+    told = warned_of(tmp_path / "held")
+    assert "SECRET" not in told and "A round gave warnings (1 UserWarning)" in told
+    monkeypatch.setattr(muting, "_quiet_round", lambda code: code)
+    assert "SECRET [" in warned_of(tmp_path / "loud")  # the control
+
+
+def test_a_round_that_is_muted_is_played_as_before() -> None:
+    """It returns, catches what is thrown into it, and is closed, as without."""
+    seen: list[object] = []
+
+    def one(state: int, cohort: object) -> Iterator[object]:
+        try:
+            seen.append((yield "first"))
+            try:
+                yield "second"
+            except KeyError:
+                print("SECRET")
+                yield "third"
+        finally:
+            seen.append("closed")
+        return state + 1
+
+    steps = muting._quiet_round(one)(1, None)
+    assert next(steps) == "first" and steps.send("reply") == "second"
+    assert steps.throw(KeyError("x")) == "third"
+    with pytest.raises(StopIteration) as ended:
+        steps.send(None)
+    assert ended.value.value == 2 and seen == ["reply", "closed"]
+    again = muting._quiet_round(one)(1, None)
+    next(again)
+    again.close()
+    assert seen == ["reply", "closed", "closed"]
+
+
+def test_what_a_file_warns_of_while_it_is_imported_is_not_shown(tmp_path: Path) -> None:
+    loud = "import warnings\n\nwarnings.warn('SECRET')\n\nfrom algorithms.tasks"
+    file = write(tmp_path, text=changed(("from algorithms.tasks", loud)))
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        Federation(config=config(), plugins=[file]).plan()
+    assert "SECRET" not in texts(given) and "while it was imported, gave warnings" in texts(given)
+
+
+def test_what_answers_warn_of_when_an_audit_computes_them_again_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path, text=WARNS)
+    Federation(config=one_process(), plugins=[file]).run(tmp_path / "run")
+
+    def attacked() -> str:
+        with warnings.catch_warnings(record=True) as given:
+            warnings.simplefilter("always")
+            found = invoke(
+                "audit", "attack", tmp_path / "run", "--plugin", file, "--fail-on", "never",
+                "--attacks", "A05",
+            )  # fmt: skip
+        assert found.exit_code == 0, found.stderr
+        return texts(given) + found.stdout + found.stderr
+
+    assert "SECRET" not in attacked()
+    monkeypatch.setattr(muting, "mute", lambda what: contextlib.nullcontext())
+    assert "SECRET" in attacked()  # the control
 
 
 def test_nothing_that_an_answer_prints_or_logs_comes_out(

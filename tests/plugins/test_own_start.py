@@ -8,10 +8,12 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+import yaml
 
 from algorithms.tasks._sized import Sized
 from secure_fgl.checking.laws import LAWS, ask
 from secure_fgl.checking.subject import subject_of
+from secure_fgl.data.datasets import GENERATED, dataset_names, is_generated
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.reasons import explain
@@ -152,6 +154,59 @@ def test_the_check_names_the_line_as_well(tmp_path: Path) -> None:
     shown = invoke("check", write(tmp_path, "my_sum", BROKEN), "--format", "json")
     line = next(n for n, text in enumerate(BROKEN.splitlines(), 1) if "@ self.first" in text)
     assert shown.exit_code == 3 and f"my_sum.py, line {line}: return" in shown.stdout
+
+
+def test_texts_of_errors_on_tables_called_synthetic_are_not_shown(tmp_path: Path) -> None:
+    """`synthetic: true` in spec.yaml is anybody's word; the control is the test above."""
+    shared = {"name": "pilot", "task": "node", "features": 6, "classes": 2, "records": 16}
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump({**shared, "synthetic": True}))
+    names = [f"bank-{n}" for n in range(5)]
+    head = "id,label," + ",".join(f"x{n}" for n in range(6)) + "\n"
+    for name in names:
+        (tmp_path / name).mkdir()
+        rows = "".join(f"n{n},{n % 2}{',1.5' * 6}\n" for n in range(40))
+        (tmp_path / name / "nodes.csv").write_text(head + rows)
+        (tmp_path / name / "edges.csv").write_text("source,target\nn0,n1\n")
+    data = {"name": "own", "root": str(tmp_path), "partition": {"names": names}}
+    run = federation(write(tmp_path / "code", "my_sum", BROKEN), data=data, isolate=False)
+    assert run.plan().data.synthetic
+    with pytest.raises(Exception, match="internal") as refused:
+        run.run(tmp_path / "run")
+    told = "\n".join(explain(refused.value))
+    assert "my_sum.py, line" in told and "cannot be multiplied" not in told
+
+
+def test_whose_word_it_is_that_data_are_generated() -> None:
+    """Texts of foreign errors are shown of what our own generators drew, and of nothing else."""
+    chosen = config(algorithm={"name": "fed_avg", "rounds": 1})
+    ours = Federation(config=chosen).plan()
+    assert is_generated(ours)  # the control
+    for changes in (
+        {"data": ours.data.model_copy(update={"spec": "ab" * 32})},  # spec.yaml: synthetic: true
+        {"data": ours.data.model_copy(update={"name": "pilot"})},
+        {"code": {**ours.code, "plugin.data.theirs": "cd" * 32}},
+    ):
+        theirs = ours.model_copy(update=changes)
+        assert theirs.data.synthetic and not is_generated(theirs)
+    assert {name for name in dataset_names() if name.startswith("synthetic_")} == GENERATED
+
+
+def test_a_fault_of_ours_is_said_as_one(tmp_path: Path) -> None:
+    chosen = config(algorithm={"name": "fed_avg", "rounds": 1})
+    wrong = IndexError("amax(): Expected reduction dim 0 to have non-zero size")
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise wrong
+
+    with (
+        patch("algorithms.tasks._flat.FlatTask.fit", fails),
+        pytest.raises(Exception, match="internal") as refused,
+    ):
+        Federation(config=chosen).run(tmp_path / "run")
+    told = "\n".join(explain(refused.value))
+    assert "a fault in the program, not in your data" in told and "--verbose" in told
+    refused.value.__cause__ = ValueError("a label outside the classes")
+    assert "not in your data" not in "\n".join(explain(refused.value))  # control
 
 
 def test_an_error_while_a_model_is_built_names_the_plug_in_s_line(tmp_path: Path) -> None:

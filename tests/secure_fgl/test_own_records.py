@@ -417,11 +417,66 @@ def test_a_site_that_declares_too_much_refuses_before_the_start(declared, refuse
     """Whatever others declare; the control is twice the power of two at or above its own."""
     part = SimpleNamespace(train=np.ones(60, dtype=bool))
     parts = {"small": part, "large": SimpleNamespace(train=np.ones(900, dtype=bool))}
-    told = {"small": declared, "large": 1024}
+    told, called = {"small": declared, "large": 1024}, {"small": "SMALL", "large": "LARGE"}
     if not refused:
-        _check_bound(parts, told, 0, weighted=True)
+        _check_bound(parts, told, 0, weighted=True, called=called)
         return
-    with pytest.raises(UsageError, match="small, whose own number rounds up to 64"):
-        _check_bound(parts, told, 0, weighted=True)
-    _check_bound(parts, told, 0, weighted=False)
-    _check_bound(parts, told, 60, weighted=True)  # it makes up canaries, and trains on them
+    with pytest.raises(UsageError, match="of SMALL it is 256, and 64 fits") as caught:
+        _check_bound(parts, told, 0, weighted=True, called=called)
+    assert "LARGE" not in caught.value.what
+    _check_bound(parts, told, 0, weighted=False, called=called)
+    # It makes up canaries, and trains on them:
+    _check_bound(parts, told, 60, weighted=True, called=called)
+
+
+def test_what_is_advised_is_taken_also_of_few_records():
+    """Up to 64 a bound is never too loose, so no smaller one is advised."""
+    parts = {"few": SimpleNamespace(train=np.ones(5, dtype=bool))}
+    with pytest.raises(UsageError, match="and 64 fits") as caught:
+        _check_bound(parts, {"few": 256}, 0, weighted=True, called={"few": "few"})
+    assert "data.records to 64;" in caught.value.fix
+    _check_bound(parts, {"few": 64}, 0, weighted=True, called={"few": "few"})  # the control
+
+
+def test_tables_whose_bounds_do_not_fit_are_refused_at_once_before_the_plan(tmp_path):
+    """All sites in one error, by their folders, before a plan is shown."""
+    own(tmp_path, NODE, {"large": 4096, "small": 4096, "right": 128})
+    told = tmp_path / "spec.yaml"
+    refused = invoke("run", tmp_path / "config.yaml", "--out", tmp_path / "run")
+    shown = " ".join(refused.stderr.split())
+    assert refused.exit_code == 2 and not (tmp_path / "run").exists()
+    assert "of large it is 4096, and 64 fits; of small it is 4096, and 64 fits." in shown
+    assert "of right" not in shown and "SIMULATION" not in shown  # which is the plan's first line
+    fitting = {"large": 64, "small": 64, "right": 128}
+    told.write_text(yaml.safe_dump({**NODE, "records": fitting}))
+    Federation.from_config(Config.load(tmp_path / "config.yaml")).check_tables()  # the control
+
+
+def own(folder, what, records):
+    """Write three sites' tables, of 100, 9 and 100 records, and a configuration over them."""
+    for name, count in (("large", 100), ("small", 9), ("right", 100)):
+        (folder / name).mkdir()
+        rows = "".join(f"n{n},fine,{n},{n}\n" for n in range(count))
+        (folder / name / "nodes.csv").write_text("id,label,age,income\n" + rows)
+        (folder / name / "edges.csv").write_text("source,target\n")
+    (folder / "spec.yaml").write_text(yaml.safe_dump({**what, "records": records}))
+    names = [*records]
+    document = {
+        "data": {"name": "own", "root": str(folder), "partition": {"names": names}},
+        "policy": "unsafe_plaintext",
+        "algorithm": {"name": "fed_avg", "rounds": 1},
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(document))
+
+
+def test_one_site_that_declares_far_more_than_the_others_is_refused():
+    """It alone would set what everybody's sums are rounded to; the control is the limit."""
+    usual = dict.fromkeys(("north", "south", "east", "west"), 64)
+    with pytest.raises(ValidationError, match="evil declares 2097152, more than 64 times the 64"):
+        spec(NODE, records={**usual, "evil": 1 << 21})
+    spec(NODE, records={**usual, "large": 64 * 64})
+    with pytest.raises(ValidationError, match="evil declares 8192"):
+        spec(NODE, records={**usual, "evil": 2 * 64 * 64})
+    with pytest.raises(ValidationError, match="evil"):  # two sites: it is no median of its own
+        spec(NODE, records={"north": 64, "evil": 1 << 21})
+    spec(NODE, records=1 << 21)  # one number that all agree on

@@ -105,11 +105,14 @@ def parties(charter: Charter) -> list[dict[str, Any]]:
 
 
 def helpers(charter: Charter) -> list[str]:
-    """Return the clients of the aggregator's or a witness's organisation, as colluders count."""
+    """Return the clients of the aggregator's, a witness's or a tag server's organisation.
+
+    They count as colluders.
+    """
     from secure_fgl.transports.nvflare.rules.apart import insiders
 
     roles = {name: charter.roster.party(name).role for name in charter.sites}
-    return insiders(charter.organisations, roles) if charter.organisations else []
+    return insiders(charter.organisations, roles)
 
 
 def models_of(charter: Charter) -> dict[str, str]:

@@ -7,7 +7,9 @@ import hmac
 import json
 import os
 import unicodedata
+from collections.abc import Mapping
 from pathlib import Path
+from statistics import median_low
 from typing import Annotated, Any, Literal
 
 import yaml
@@ -16,6 +18,7 @@ from pydantic import Field, StringConstraints, ValidationError, field_validator,
 from algorithms.tasks import DataSpec, Kind
 from protocols.strict import Strict, not_yaml, problems, read_yaml
 from secure_fgl.errors import PlanDrift, UsageError
+from secure_fgl.store.files import settings_text
 
 __all__ = ["RESERVED", "SPEC_FILE", "OwnSpec", "load_spec"]
 
@@ -25,6 +28,8 @@ RESERVED = ("id", "label", "smiles", "source", "target", "split")
 """Columns with a meaning of their own; no feature may be called so."""
 
 _WIDEST = 1 << 20  # features, classes: a bound against typing errors, far above any real table
+FARTHEST = 64
+"""How many times the median of declared bounds of records one site's may be."""
 _MOST = 1 << 31  # users, items, records: their numbers stay below 2**31
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True)]
@@ -98,6 +103,8 @@ class OwnSpec(Strict):
                     f"must be a power of two, for example {1 << one.bit_length()}: an exact bound "
                     "would tell the number of records"
                 )
+        if isinstance(records, dict):
+            _check_near(records)
         return records
 
     def declared(self, site: str) -> int | None:
@@ -210,6 +217,22 @@ class OwnSpec(Strict):
         )
 
 
+def _check_near(declared: Mapping[str, int]) -> None:
+    """Raise ValueError where one site declares far more records than sites do.
+
+    Grids and what a client may say in a total follow the largest bound of all, so that one site
+    alone could make everybody's sums coarse. Who refuses has read no table, only the spec.
+    """
+    usual = median_low(declared.values())
+    most = max(declared, key=lambda site: declared[site])
+    if declared[most] > FARTHEST * usual:
+        raise ValueError(
+            f"{most} declares {declared[most]}, more than {FARTHEST} times the {usual} that sites "
+            f"usually declare: the largest bound sets what all sums are rounded to; ask {most} for "
+            f"at most {FARTHEST * usual}, and to take part with as many training records at most"
+        )
+
+
 def _named(given: tuple[str, ...] | int | None, incoming: str) -> tuple[str, ...]:
     if isinstance(given, int):
         return tuple(f"{incoming}{number}" for number in range(given))
@@ -257,7 +280,7 @@ def load_spec(root: str | Path) -> OwnSpec:
     path = Path(root).expanduser() / SPEC_FILE
     fix = "see docs/own-data.md, or write an example with: secure-fgl init DIR"
     try:
-        document = read_yaml(unicodedata.normalize("NFC", path.read_text("utf-8")))
+        document = read_yaml(unicodedata.normalize("NFC", settings_text(path)))
     except OSError as error:
         raise _unread(path, error, fix) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

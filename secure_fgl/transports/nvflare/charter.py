@@ -65,7 +65,7 @@ class Charter:
         sites: by party name, the engine's name of the site where it is reached.
         plan, policy, config: what is run.
         signatures: by party name, over `signed`.
-        organisations: by party name, who it is, in words; empty, or of every party.
+        organisations: by party name, who it is, in words; of every party.
         spec: what sites agreed on about tables of their own; None where there are none.
         refusals: by party name. A charter that somebody refused never runs.
         versions: by program, with which it was drawn up and is run; see `rules.versions`.
@@ -92,7 +92,7 @@ class Charter:
         plan: Plan,
         policy: PrivacyPolicy,
         config: Config,
-        organisations: Mapping[str, str] | None = None,
+        organisations: Mapping[str, str],
         spec: OwnSpec | None = None,
     ) -> Charter:
         """Return the charter that is put before the parties, signed by nobody yet.
@@ -107,7 +107,7 @@ class Charter:
         agreed = config.shared().model_copy(update={"policy": policy.name})
         drawn = cls(
             entropy(16), Roster(parties), dict(sites), plan, policy, agreed, {},
-            organisations=dict(organisations or {}), spec=spec, versions=installed(),
+            organisations=dict(organisations), spec=spec, versions=installed(),
         )  # fmt: skip
         if wrong := next(drawn._contradictions(), ""):
             raise UsageError(
@@ -204,8 +204,7 @@ class Charter:
         digest = self.spec.digest if self.spec is not None else ""
         if digest != plan.data.spec or (self.spec is not None) != (agreed.data.name == OWN):
             yield f"its spec has the digest {digest or '-'}, its plan says {plan.data.spec or '-'}"
-        if self.organisations:
-            yield from self._of_organisations()
+        yield from self._of_organisations()
         yield from misstated(self.versions)
 
     def _of_organisations(self) -> Iterator[str]:

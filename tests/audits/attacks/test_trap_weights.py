@@ -290,7 +290,23 @@ def test_who_looks_at_the_distance_alone_takes_a_steered_one(masked, monkeypatch
         assert isinstance(first, NotApplicable) and not first.arises
         assert first.what == module.ONE_ROUND
         assert {type(row) for row in others} == {Samples}
-        assert all(row.what.startswith(module.STEERED) for row in others)
+        ways = [row.what.split(":")[0] for row in others]
+        assert ways == [module.START] * 2 + [f"{module.STEERED}, 2 rounds"] * 2
+
+
+def test_a_crafted_start_reads_records_where_clients_look_at_the_distance_alone(
+    masked, monkeypatch
+):
+    """No earlier model is there to compare the first with, so what draws it is asked as well."""
+    monkeypatch.setattr(module, "what_clients_take", lambda _: "bounded")
+    start = [made for row, made in judged(ATTACK, given(masked, replica())) if is_start(row)]
+    assert len(start) == 2 and any(made.verdict == "FAIL" for made in start)
+    noisy = [m for row, m in judged(ATTACK, given(masked, replica(noise=100.0))) if is_start(row)]
+    assert len(noisy) == 2 and not any(made.verdict == "FAIL" for made in noisy)  # the control
+
+
+def is_start(row: Any) -> bool:
+    return row.what.startswith(module.START)
 
 
 def test_what_no_trap_is_written_for_is_not_tested(masked):

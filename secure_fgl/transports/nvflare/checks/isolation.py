@@ -15,13 +15,14 @@ from pathlib import Path
 from protocols.errors import SecureFglError
 from secure_fgl.errors import UsageError
 from secure_fgl.isolation.network import check_empty_network, interfaces, leads_nowhere
+from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
 from secure_fgl.transports.nvflare.checks.lines import NotChecked, Subject
 from secure_fgl.transports.nvflare.checks.users import named
 from secure_fgl.transports.nvflare.engine.listener import CLEAR_READS, OTHERS_READ, check_listener
 from secure_fgl.transports.nvflare.kits import PROJECT
 from secure_fgl.transports.nvflare.site.leaving import supervisor_of
 
-__all__ = ["apart", "check_two_users", "network", "no_engine_here"]
+__all__ = ["apart", "check_kit", "check_two_users", "network", "no_engine_here"]
 
 _KEYS = ("client.key", "server.key")  # below startup, as NVFlare calls them
 _ENGINE = "nvflare.private.fed.app."
@@ -75,6 +76,22 @@ def check_two_users(party: int, kit: Path) -> int:
             fix=_USERS,
         )
     return engine
+
+
+def check_kit(kit: Path) -> None:
+    """See that a folder is a kit of NVFlare, as far as this user can look into it.
+
+    A kit that is closed to the party's user is as it should be, and cannot be told from another
+    closed folder; the look for an engine's process (`no_engine_here`) does not rest on it.
+
+    Raises:
+        UsageError: it can be looked into, and is none.
+    """
+    try:
+        KitFiles.open(kit)
+    except UsageError as error:
+        if not isinstance(error.__cause__, PermissionError):
+            raise
 
 
 def no_engine_here() -> str:

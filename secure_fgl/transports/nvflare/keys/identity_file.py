@@ -100,10 +100,10 @@ def load_identity(folder: Path) -> Identity:
             another one.
         OtherVersion: it is locked in the way of another program.
     """
-    document, name, role = _read(folder)
     path = folder / IDENTITY_FILE
-    check_closed(path)
     close_memory()
+    document, name, role = _read(folder)
+    check_closed(path)
     try:
         if set(document) == _CLEAR:
             return Identity.from_seed(name, role, _seed(document["seed"]))

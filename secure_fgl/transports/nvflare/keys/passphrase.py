@@ -4,7 +4,7 @@ In this order: the file that ``SECURE_FGL_PASSPHRASE_FILE`` names; the file
 ``secure-fgl-passphrase`` in the directory of systemd's credentials
 (``LoadCredentialEncrypted=secure-fgl-passphrase``); a question on the terminal. It is never an
 argument or a variable itself: other users of the machine see the first, and the second is handed on
-to every child.
+to every child. Before it is read this process closes its memory to its user's other processes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from crypto.handles import Mute
 from secure_fgl.errors import UsageError
+from secure_fgl.isolation.kernel import close_memory
 from secure_fgl.store.files import content
 
 __all__ = ["CREDENTIAL", "FILE_VARIABLE", "Passphrase", "asked_twice", "from_file", "of_this_site"]
@@ -65,6 +66,7 @@ def from_file(path: Path, *, closed: bool = True) -> Passphrase:
     Raises:
         UsageError: it cannot be read, is open to others, or holds no passphrase.
     """
+    close_memory()
     try:
         data = content(path, _LIMIT)
         open_to_others = closed and path.stat().st_mode & 0o077
@@ -98,6 +100,7 @@ def of_this_site(what: str) -> Passphrase:
     if credentials and (path := Path(credentials) / CREDENTIAL).is_file():
         return from_file(path, closed=False)  # systemd closes the directory, and sets group bits
     if sys.stdin.isatty():
+        close_memory()
         return Passphrase(getpass.getpass(f"Passphrase of {what}: "))
     raise UsageError(
         f"{what} is locked, and its passphrase is not at hand.",
@@ -114,6 +117,7 @@ def asked_twice(what: str) -> Passphrase:
     """
     if not sys.stdin.isatty():
         raise UsageError("There is no terminal to ask on.", fix="--passphrase-file FILE")
+    close_memory()
     first = Passphrase(getpass.getpass(f"New passphrase of {what}: "))
     if getpass.getpass("Again: ") != first.reveal().decode():
         raise UsageError("The passphrase was typed differently the second time.", fix="try again")

@@ -4,16 +4,20 @@ Two roles are kept apart where the threat model counts on it that they do not wo
 (docs/threat-model.md). Clients of one organisation do: all but one of them are colluders, which a
 policy counts in `colluders`. With as many of them in the policy, every cohort that it lets through
 rests on `minimum_cohort` organisations beside the receiver's, whoever vanishes. Where the
-aggregator, or a witness, is of a client's organisation, all clients of that organisation are
-colluders: they answer holders' questions both ways for it (O7), and what is compared or weighed is
-refused, since a client that works with either of them brings out the key of all that is compared or
-weighed in an epoch (LIMITATIONS.md, L1.2).
+aggregator, a witness or a tag server is of a client's organisation, all clients of that
+organisation are colluders: they answer holders' questions both ways for it (O7). What is compared
+or weighed is refused where a client's organisation is the aggregator's, the key authority's or a
+witness's, since a client that works with any of them brings out the key of all that is compared or
+weighed in an epoch (LIMITATIONS.md, L1.2). No client is of the matcher's organisation: the two
+together guess items, and learn by name who holds them.
 
 Organisations are what a charter says. That two names are one owner no program knows; names that
 differ in capitals, blanks, accents or signs alone are one. Names that only look alike, in Cyrillic
-or Greek letters that are drawn as Latin ones are, are refused. What that does not see: letters of
-one script that look alike (I, l and 1; rn and m), other scripts than these three, and names that
-differ and sound like one organisation.
+or Greek letters that are drawn as Latin ones are, or with a Latin i or j without its dot, are
+refused. What that does not see: letters of one script that look alike (I, l and 1; O and 0; rn and
+m), two letters drawn as one, letters of other scripts (Armenian, Cherokee, Coptic and all others),
+letters with strokes or hooks beside those without, and names that differ and sound like one
+organisation.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.roles import Role
 
-__all__ = ["FEWEST", "THREE", "alike", "crowded", "insiders", "same_owner", "too_few"]
+__all__ = ["COUNTED", "FEWEST", "THREE", "alike", "crowded", "insiders", "same_owner", "too_few"]
 
 FEWEST = 3
 """Organisations with data, at least, under any policy: of a total of two each reads the other's."""
@@ -55,13 +59,20 @@ _APART: tuple[tuple[Role, Role, str], ...] = (
     (Role.WITNESS, Role.WITNESS, "two witnesses of one organisation are one"),
 )
 
+COUNTED = frozenset({Role.AGGREGATOR, Role.WITNESS, Role.TAG_SERVER})
+"""Roles whose organisation's own clients are colluders, all of them: they work with the one that
+answers holders' questions for them, checks it, or closes their tags."""
+
+_OPENERS = frozenset({Role.AGGREGATOR, Role.KEY_AUTHORITY, Role.WITNESS})
+"""Roles of which each, with one client, brings out the key of what is compared or weighed."""
+
 
 _DRAWN_ALIKE = str.maketrans(
-    "АВЕІЈКМНОРСТУХЅҺԌԚԜаеіјорсухѕһԁԛԝѵвкмнтпгΑΒΕΖΗΙΚΜΝΟΡΤΥΧαεικνορτυχγ",
-    "ABEIJKMHOPCTYXSHGQWaeijopcyxshdqwvbkmhtnrABEZHIKMNOPTYXaeikvoptuxy",
+    "АВСЕԌНІЈКМОРЅТѴԜХУҮҺԚӀЬӔӘԐаԁеһіјӏорԛгѕѵԝхуүсꙇвкмнтпԍӕәԑΑΒΕϜΖΗΙͿΚΜϺΝΟΡΤΥΧϷαβειϳκνορστυχγϸηıȷɑɡ",
+    "ABCEGHIJKMOPSTVWXYYHQIbÆƏƐadehijlopqrsvwxyycibkmhtngæəɛABEFZHIJKMMNOPTYXÞaßeijkvopotuxyþnijag",
 )
-"""Letters of Cyrillic and Greek that fonts draw as Latin ones (UTS 39, confusables): of thousands,
-those in which a whole name can be written and pass for another one."""
+"""Letters that fonts draw as Latin ones (UTS 39, confusables): Cyrillic and Greek, large and small,
+with the small ones that are drawn as Latin small capitals, and Latin ones without their dot."""
 
 
 def same_owner(organisation: str) -> str:
@@ -81,7 +92,7 @@ def alike(organisations: Iterable[str]) -> Iterator[str]:
         other = seen.setdefault(same_owner(name), name)
         bare = (_plain(unicodedata.normalize("NFKD", text)) for text in (other, name))
         if len({*bare}) > 1:
-            yield f"{other!r} and {name!r} look alike and are of the letters of other scripts"
+            yield f"{other!r} and {name!r} look alike and are of other letters"
 
 
 def crowded(
@@ -105,23 +116,31 @@ def crowded(
     for names in owned.values():
         for one, other in combinations(names, 2):
             yield from _together(one, other, roles, organisations[one])
-    clients = [name for name, role in roles.items() if role is Role.CLIENT]
-    inside = insiders(organisations, roles)
-    if inside and evaluated:
+    if (inside := insiders(organisations, roles, _OPENERS)) and evaluated:
         yield (
-            f"{', '.join(inside)}: of the organisation of the aggregator or of a witness, and a "
-            f"client that works with either brings out the key of what is compared or weighed "
-            f"({' and '.join(evaluated)}): another organisation is needed"
+            f"{', '.join(inside)}: of the organisation of the aggregator, the key authority or a "
+            "witness, and a client that works with any of them brings out the key of what is "
+            f"compared or weighed ({' and '.join(evaluated)}): another organisation is needed"
         )
-    hidden = Disclosure.SUM not in policy.unsafe  # else the aggregator reads uploads without help
-    theirs = {same_owner(organisations[name]) for name in inside} if hidden else set()
+    if inside := insiders(organisations, roles, {Role.MATCHER}):
+        yield (
+            f"{', '.join(inside)}: of the matcher's organisation, and a client that works with it "
+            "learns by name who holds which of the items it guesses: another organisation is needed"
+        )
+    # Where sums are in clear the aggregator reads uploads without a client's help.
+    helped = {Role.TAG_SERVER} if Disclosure.SUM in policy.unsafe else COUNTED
+    theirs = {same_owner(organisations[name]) for name in insiders(organisations, roles, helped)}
+    clients = [name for name, role in roles.items() if role is Role.CLIENT]
     yield from _counted([organisations[name] for name in clients], len(theirs), policy)
 
 
-def insiders(organisations: Mapping[str, str], roles: Mapping[str, Role]) -> list[str]:
-    """Return the clients that are of the aggregator's or a witness's organisation, sorted."""
-    trusted = {Role.AGGREGATOR, Role.WITNESS}
-    theirs = {same_owner(organisations[name]) for name, role in roles.items() if role in trusted}
+def insiders(
+    organisations: Mapping[str, str],
+    roles: Mapping[str, Role],
+    helped: Collection[Role] = COUNTED,
+) -> list[str]:
+    """Return the clients that are of the organisation of a party in such a role, sorted."""
+    theirs = {same_owner(organisations[name]) for name, role in roles.items() if role in helped}
     clients = sorted(name for name, role in roles.items() if role is Role.CLIENT)
     return [name for name in clients if same_owner(organisations[name]) in theirs]
 
@@ -140,7 +159,7 @@ def _counted(owners: Sequence[str], inside: int, policy: PrivacyPolicy) -> Itera
 
     Args:
         owners: the organisation of each client.
-        inside: how many of these organisations are the aggregator's or a witness's.
+        inside: how many of these organisations are in a role that counts them (`COUNTED`).
         policy: of the run.
     """
     count = len({*map(same_owner, owners)})
@@ -153,7 +172,7 @@ def _counted(owners: Sequence[str], inside: int, policy: PrivacyPolicy) -> Itera
         yield f"{counted}, and policy {policy.name!r} wants {wanted} ({THREE})"
     elif more > policy.colluders:
         better = "one client of each take part" if twice else "another organisation have that role"
-        helping = f", {inside} of them the aggregator's or a witness's own" if inside else ""
+        helping = f", {inside} of them with a role of trust beside" if inside else ""
         yield (
             f"its {len(owners)} clients are of {_organisations(count)}{helping}, and policy "
             f"{policy.name!r} lets cohorts of {policy.smallest_cohort} clients through, of which "

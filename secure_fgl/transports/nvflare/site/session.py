@@ -31,6 +31,7 @@ from secure_fgl.transports.nvflare.site.answering import Answerer
 from secure_fgl.transports.nvflare.site.conducting import RelayCarrier, conduct_run
 from secure_fgl.transports.nvflare.site.control import Control
 from secure_fgl.transports.nvflare.site.leaving import sign_off, was_stopped
+from secure_fgl.transports.nvflare.site.supervisor import NOT_SEPARATED
 
 __all__ = ["AGAIN", "serve"]
 
@@ -152,6 +153,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     for number in (signal.SIGINT, signal.SIGTERM):  # they are the supervisor's to take
         signal.signal(number, signal.SIG_IGN)
+    if os.geteuid() in given.users:
+        sys.stderr.write(f"{NOT_SEPARATED}\n")
     supervisor = socket.socket(fileno=os.dup(0))
     try:
         kit = PartyKit.load(given.party, given.run)
