@@ -129,6 +129,7 @@ def finish(prepared: Prepared, folder: RunFolder, outcome: Outcome) -> Run:
         seen["released_model"] = bystander.look(prepared.algorithm, model)
     result["references"], result["not_computed"] = seen, bystander.not_computed
     result["test_records"] = bystander.test_records()
+    result["test_commonest"] = bystander.test_commonest()
     result["stood"] = bystander.stood(outcome.after, lambda place: prepared.metrics(tracked, place))
     folder.document("result.json", result)
     run.report(FORMATS, after=judged)
