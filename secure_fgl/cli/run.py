@@ -208,8 +208,8 @@ def _compared(result: dict[str, Any]) -> list[tuple[str, str]]:
 
 _STOOD = (
     "rounds {first} to {last} at {share:.3f}, the share of the commonest class: the model gave "
-    "all records, or nearly all, that class; try another data.features (raw, standard), more algorithm.epochs, or "
-    "model.keep_moments=true"
+    "all records, or nearly all, that class; try another data.features (raw, standard), more "
+    "algorithm.epochs, or model.keep_moments=true"
 )
 
 

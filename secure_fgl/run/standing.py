@@ -59,11 +59,13 @@ def stood(
     """
     best: list[int] = []
     now: list[int] = []
-    for number, metrics in zip(after, scores, strict=True) if share is not None else ():
+    if share is None:
+        return None
+    for number, metrics in zip(after, scores, strict=True):
         score = metrics.get("val_accuracy")
         near = score is not None and abs(score - share) <= NEAR * (1.0 - share)
         now = [*now, number] if near else []
         best = max(best, now, key=len)
-    if share is None or len(best) < LONG:
+    if len(best) < LONG:
         return None
     return {"first": best[0], "last": best[-1], "share": round(share, 4)}

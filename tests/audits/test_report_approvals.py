@@ -11,9 +11,10 @@ import pytest
 from audits.accounting.account import account
 from audits.exporters import EXPORTERS, export, of_catalog
 from audits.formats import render
-from audits.report.budget import Worst, budget_line, grade, odds
+from audits.report.budget import Worst, budget_line
 from audits.report.build import build_report
 from audits.report.models import Account, Line, Report
+from protocols.plan.learns import grade, odds
 from tests.audits.attack_tools import attacked, row
 from tests.audits.toy_run import Toy, countless, run_toy
 
@@ -104,7 +105,13 @@ def test_single_records_stand_beside_the_client_as_a_whole() -> None:
 
 
 def test_a_noised_run_names_its_worst_view() -> None:
-    report = build_report(run_toy("calibrated", algorithm=countless()).view())
+    run = run_toy("calibrated", algorithm=countless())
+    report = build_report(run.view())
     line = line_of(report, "How much privacy budget was spent?")
     assert line.state == "ATTENTION" and "all other clients together" in line.answer
     assert "less conservative by NIST SP 800-226" in line.answer
+    view = line.answer.partition("together, the worst view: ")[2].partition(". ")[0].rstrip(".")
+    assert view and run.plan.budget.endswith(f"all other clients together, the worst view: {view}")
+    labels = {one.what: one.epsilon.value for spent in report.spending for one in spent.rows}
+    told = [value for what, value in labels.items() if "the worst view" in what]
+    assert told and view.startswith(f"epsilon {told[0]},")
