@@ -104,7 +104,6 @@ def _hold_to(approved: Plan, wanted: Plan) -> None:
 def _announce(plan: Plan, federation: Federation, lines: JsonLog | None, *, table: bool) -> None:
     from secure_fgl.cli._shared.output import say
     from secure_fgl.cli._shared.tables.plan import print_plan
-    from secure_fgl.defaults import said
     from secure_fgl.devices.choosing import told
     from secure_fgl.transports.nvflare.site.supervisor import NOT_SEPARATED
 
@@ -122,7 +121,7 @@ def _announce(plan: Plan, federation: Federation, lines: JsonLog | None, *, tabl
         say("SYNTHETIC DATA", style="bold yellow")
     if table:
         print_plan(plan, stderr=True)
-        say(f"Model settings: {said(federation.config.model)}.")
+        say(f"Model settings: {federation.training()}.")
         if federation.config.device != "cpu":
             say(f"Clients train on: {told(federation.config)}.")
 

@@ -113,3 +113,15 @@ def test_plain_steps_beat_the_commonest_class_in_twenty_rounds(name: str, tmp_pa
     share = commonest(prepared.sites)
     assert share is not None and reached[None] > share + 0.05, (reached, share)
     assert reached[PLAIN.lr] < reached[None] - 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("apfl", "plain gradient steps, lr 0.3, dropout 0.5"),
+        ("fed_avg", "adamw, moments anew in every round, lr 0.01, dropout 0.5"),
+    ],
+)
+def test_the_demonstration_names_the_steps_that_its_algorithm_takes(name: str, words: str) -> None:
+    chosen = Config.load(ROOT / "examples/banks.yaml", [f"algorithm.name={name}"])
+    assert Federation.from_config(chosen).training() == words

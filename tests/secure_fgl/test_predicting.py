@@ -54,7 +54,7 @@ def rating_sites(root: Path) -> None:
     rng = np.random.default_rng(5)
     (root / "spec.yaml").write_text(
         spec(
-            name="films", task="rating", users=40, items=20, lowest=1.0, highest=5.0, records=256,
+            name="films", task="rating", users=40, items=20, lowest=1.0, highest=5.0, records=64,
             split=[0.6, 0.2, 0.2],
         )
     )  # fmt: skip
