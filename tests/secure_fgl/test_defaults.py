@@ -78,7 +78,10 @@ def test_every_example_of_a_published_figure_names_all_that_a_table_could_change
     for file in sorted((ROOT / "examples").glob("*.yaml")):
         if file.stem.endswith("_policy"):
             continue
-        model = Config.load(file).model
+        chosen = Config.load(file)
+        if chosen.data.name.startswith("synthetic"):  # a demonstration: no figure of anybody's
+            continue
+        model = chosen.model
         assert model.name is not None, file.name
         kept = (model.optimiser, model.lr)
         assert None not in kept or model.name not in {name for _, name in _TABLE}, file.name
