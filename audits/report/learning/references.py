@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["ALONE", "GATHERED", "ON_NODES", "Worth", "in_words", "not_computed", "worth"]
+__all__ = ["ALONE", "GATHERED", "ON_NODES", "Worth", "in_words", "not_computed", "table", "worth"]
 
 ALONE: Mapping[str, str] = {
     "local": "local only",
@@ -125,6 +125,18 @@ def in_words(found: Worth) -> str:
             "see evaluate (AUC)."
         )
     return told
+
+
+def table(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the label and the value of every reference that has one, in the order of `run`."""
+    seen = result.get("references")
+    given = seen if isinstance(seen, Mapping) else {}
+    labels = {**ALONE, **GATHERED}
+    return [
+        (label, f"{value:.4f}")
+        for name, label in labels.items()
+        if (value := _number(given.get(name))) is not None
+    ]
 
 
 def not_computed(result: Mapping[str, Any]) -> dict[str, str]:
