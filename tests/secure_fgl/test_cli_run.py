@@ -26,6 +26,7 @@ from secure_fgl.cli._shared.verb import exit_code
 from secure_fgl.errors import PlanDrift, UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.reasons import explain
+from secure_fgl.store.finished_run import Run
 from secure_fgl.store.run_folder import FileStore
 from tests.secure_fgl.cli_tools import config, invoke, start
 
@@ -291,3 +292,31 @@ def test_a_log_for_machines_is_json_and_holds_what_metrics_hold(tmp_path: Path) 
         and lines[-1]["model_sha256"] == json.loads(done.stdout)["model_sha256"]
     )
     assert "client-1" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "algorithm.fraction=0.5",
+        "algorithm.clients_per_round=3",
+        "clients_per_round=3",
+        "algorithm.options.fed_avg.fraction=0.5",
+    ],
+)
+def test_a_choice_of_clients_in_each_round_says_why_there_is_none(
+    tmp_path: Path, setting: str
+) -> None:
+    told = " ".join(invoke("plan", config(tmp_path), "--set", setting).stderr.split())
+    assert "totals that can be subtracted from each other, so all clients are asked" in told
+    assert "fed_per_gnn (option drawn), graph_fl and graph_fl_domain (asked)" in told
+    other = invoke("plan", config(tmp_path), "--set", "algorithm.rouns=3").stderr
+    assert "subtracted" not in other and "rounds" in other
+
+
+def test_a_report_takes_one_name_and_names_a_format_that_there_is_not(tmp_path: Path) -> None:
+    assert invoke("run", config(tmp_path), "--out", tmp_path / "run").exit_code == 0
+    done = Run(tmp_path / "run")
+    assert {file.suffix for file in done.report("md", out=tmp_path / "one")} == {".md"}
+    for wrong in (["docx"], "docx"):
+        with pytest.raises(UsageError, match="no report format 'docx'"):
+            done.report(wrong, out=tmp_path / "two")
