@@ -26,12 +26,11 @@ SAMPLING = frozenset(
 )
 """What other programs call a choice of clients in each round, which no algorithm has here so."""
 ALL_ARE_ASKED = (
-    "a new choice of clients in each round would make totals that can be subtracted from each "
-    "other, so all clients are asked and one that is away is left out (ADR 0030)"
+    "new clients in each round would make totals that can be subtracted from each other (ADR 0030)"
 )
 SOME_ARE_ASKED = (
-    "leave it out; fed_per_gnn (option drawn), graph_fl and graph_fl_domain (asked) ask some "
-    "clients a round"
+    "leave it out: all are asked; fed_per_gnn (drawn), graph_fl and graph_fl_domain (asked) ask "
+    "some"
 )
 
 

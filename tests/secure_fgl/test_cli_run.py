@@ -307,8 +307,8 @@ def test_a_choice_of_clients_in_each_round_says_why_there_is_none(
     tmp_path: Path, setting: str
 ) -> None:
     told = " ".join(invoke("plan", config(tmp_path), "--set", setting).stderr.split())
-    assert "totals that can be subtracted from each other, so all clients are asked" in told
-    assert "fed_per_gnn (option drawn), graph_fl and graph_fl_domain (asked)" in told
+    assert "totals that can be subtracted from each other (ADR 0030)" in told
+    assert "all are asked; fed_per_gnn (drawn), graph_fl and graph_fl_domain (asked)" in told
     other = invoke("plan", config(tmp_path), "--set", "algorithm.rouns=3").stderr
     assert "subtracted" not in other and "rounds" in other
 
