@@ -17,6 +17,7 @@ import algorithms
 from algorithms.tasks import Kind, Task
 from protocols.forms import Algorithm
 from protocols.strict import nearest
+from secure_fgl.config import ALL_ARE_ASKED, SAMPLING, SOME_ARE_ASKED
 from secure_fgl.errors import UsageError
 
 _OFFERED: ContextVar[Mapping[str, ModuleType]] = ContextVar("algorithms from outside the folder")
@@ -93,9 +94,12 @@ def build_algorithm(
         allowed = list(algorithm_options(named))
         for option in block:
             if option not in allowed:
+                sampling = option in SAMPLING
+                fix = nearest(option, allowed) if allowed else "it has no options"
                 raise UsageError(
                     f"Algorithm {named!r} has no option {option!r}.",
-                    fix=nearest(option, allowed) if allowed else "it has no options",
+                    why=ALL_ARE_ASKED if sampling else "",
+                    fix=SOME_ARE_ASKED if sampling else fix,
                 )
         _check_types(named, block)
     try:

@@ -22,6 +22,19 @@ OWN = "own"
 """Name of data that lie in one folder a client, beside the description that all agreed on."""
 
 
+SAMPLING = frozenset(
+    {"fraction", "fraction_fit", "client_fraction", "clients_per_round", "participation", "sample"}
+)
+"""What other programs call a choice of clients in each round, which no algorithm has here so."""
+ALL_ARE_ASKED = (
+    "new clients in each round would make totals that can be subtracted from each other (ADR 0030)"
+)
+SOME_ARE_ASKED = (
+    "leave it out: all are asked; fed_per_gnn (drawn), graph_fl and graph_fl_domain (asked) ask "
+    "some"
+)
+
+
 class AlgorithmConfig(Strict):
     """Which algorithm, for how long.
 
@@ -234,10 +247,14 @@ class Config(Strict):
         try:
             return cls.model_validate(document)
         except ValidationError as error:
+            chosen = document.get("algorithm")
+            sampling = SAMPLING & {*document, *(chosen if isinstance(chosen, dict) else ())}
             raise UsageError(
                 "The configuration is not valid.",
-                why=problems(error),
-                fix="compare with examples/, or run: secure-fgl schema config",
+                why=f"{problems(error)}; {ALL_ARE_ASKED}" if sampling else problems(error),
+                fix=SOME_ARE_ASKED
+                if sampling
+                else "compare with examples/, or run: secure-fgl schema config",
             ) from error
 
     @classmethod

@@ -60,11 +60,17 @@ def defaults(kind: Kind, model: str) -> Training:
     return _TABLE.get((kind, model), PLAIN)
 
 
-def said(chosen: Training | ModelConfig) -> str:
-    """Return in words how a model is trained; nothing of what is not settled."""
+def said(chosen: Training | ModelConfig, *, gradients: bool = False) -> str:
+    """Return in words how a model is trained; nothing of what is not settled.
+
+    Args:
+        chosen: the settings.
+        gradients: the algorithm takes plain gradient steps, and uses no optimiser.
+    """
     kept = {True: "moments kept", False: "moments anew in every round", None: ""}
     numbers = (("lr", chosen.lr), ("dropout", chosen.dropout), ("batch", chosen.batch))
     words = [chosen.optimiser or "", kept[chosen.keep_moments]]
+    words = ["plain gradient steps"] if gradients else words
     words += [f"{name} {value:g}" for name, value in numbers if value is not None]
     return ", ".join(filter(None, words))
 

@@ -46,7 +46,7 @@ from secure_fgl.data.kinds import (
     model_name,
     public_spec,
 )
-from secure_fgl.defaults import check_optimiser, check_training, settled
+from secure_fgl.defaults import check_optimiser, check_training, said, settled
 from secure_fgl.errors import PlanDrift, UsageError, usage
 from secure_fgl.plugins.finding import Given
 from secure_fgl.plugins.in_use import Plugins
@@ -239,6 +239,10 @@ class Federation:
             task = build_task(spec, whole, preferred=preferred)
             algorithm = built()
         return task, algorithm, whole
+
+    def training(self) -> str:
+        """Return in words how models are trained; of gradient steps, the step that is taken."""
+        return said(self.config.model, gradients=self.build()[1].gradients > 0)
 
     def headline(self) -> str:
         """Return the metric that comes first; the RMSE where every client is one user."""

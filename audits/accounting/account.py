@@ -19,6 +19,7 @@ from audits.evidence import own_files
 from audits.evidence.run_files import RunView
 from audits.evidence.steps import UNSIGNED_SIDE, Case, Status, Verification, run_checks
 from protocols.errors import EvidenceError
+from protocols.privacy.accounting import rounded_up
 
 __all__ = ["Account", "account", "account_of"]
 
@@ -120,7 +121,7 @@ def _statement(tally: Tally, recorded: float, *, whole: bool) -> str:
         missing = ", ".join(found.item for found in tally.not_covered) or "nothing"
         return f"ε = ∞ {run}; covered: {covered}; not covered: {missing}"
     return (
-        f"ε = {models.rounded_up(recorded)} at δ = {tally.delta:g} for the run, against the "
+        f"ε = {rounded_up(recorded)} at δ = {tally.delta:g} for the run, against the "
         f"aggregator; covered: {covered}; not covered: {OUTSIDE}"
     )
 
@@ -142,7 +143,7 @@ def _reasons(tally: Tally, clients: Sequence[models.ClientFacts]) -> Iterator[st
         (tally.recorded(tally.worst), "the ledgers show"),
     ):
         if not value <= most:
-            yield f"{what} epsilon {models.rounded_up(value)}, above {goal}"
+            yield f"{what} epsilon {rounded_up(value)}, above {goal}"
     cap = tally.policy.budget
     if cap is None:
         return

@@ -19,6 +19,7 @@ from audits.evidence.steps import Case
 from protocols.errors import EvidenceError, PolicyError
 from protocols.plan.noise import CountPlan
 from protocols.plan.plan import Plan
+from protocols.privacy.accounting import rounded_up
 from protocols.privacy.record_noise import counted_epsilon, counted_in
 
 __all__ = ["Scored", "counted", "counted_reasons", "scored_of"]
@@ -130,7 +131,7 @@ class Scored:
     def labelled(self, value: float) -> m.Epsilon:
         """Return a number with its labels."""
         return m.Epsilon(
-            value=m.rounded_up(value),
+            value=rounded_up(value),
             unit=self.plan.unit,
             adjacency="add-remove" if self.plan.unit == "graph" else "zero-out",
             model="local",
@@ -179,7 +180,7 @@ def counted_reasons(scored: Scored) -> Iterator[str]:
     goal = f"the target of {scored.target:g} for one {scored.said.record}"
     for value, what in ((scored.planned, "the plan gives"), (scored.worst, "ledgers show")):
         if not value <= scored.target * (1.0 + _TOLERANCE):
-            yield f"{what} epsilon {m.rounded_up(value)}, above {goal}"
+            yield f"{what} epsilon {rounded_up(value)}, above {goal}"
     if scored.bare:
         yield f"{sorted(scored.bare)[0]} sent them without noise, or its ledger is unread"
     if scored.plan.unit == "node":  # that of graphs is training's too, and looked at there
@@ -202,7 +203,7 @@ def _budgets(scored: Scored) -> Iterator[str]:
                 found = budget_facts(entry, cap, unit).epsilon.as_float()
         if found is None:
             yield f"{client} noised before a budget for its {unit}s was reserved (O20)"
-        elif found > float(m.rounded_up(cap.epsilon)):
+        elif found > float(rounded_up(cap.epsilon)):
             yield f"the budget of {client} for single {unit}s is exceeded (O20)"
         elif found < least:
             yield f"{client} reserved less for its {unit}s than the run comes to (O20)"

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from decimal import ROUND_UP, Context
 from typing import Literal
 
 from pydantic import Field as Setting
 from pydantic import model_validator
 
+from protocols.privacy.accounting import INFINITE
 from protocols.strict import Strict
 
 ACCOUNT_VERSION: Literal[2] = 2
-INFINITE = "infinity"
 NO_DELTA = "not applicable"
 
 Unit = Literal["coordinate", "row", "edge", "node", "graph", "user", "client"]
@@ -21,8 +20,6 @@ TrustModel = Literal["local", "distributed-sum", "central", "shuffled"]
 Scope = Literal["coordinate", "message", "round", "covered messages", "run", "all runs"]
 Viewer = Literal["aggregator", "participant", "all but one"]
 Verdict = Literal["NO CLAIM", "NOT FALSIFIED", "FALSIFIED"]
-
-_UP = Context(prec=6, rounding=ROUND_UP)
 
 
 class Epsilon(Strict):
@@ -58,11 +55,6 @@ class Epsilon(Strict):
     def as_float(self) -> float:
         """Return the value as a number."""
         return math.inf if self.value == INFINITE else float(self.value)
-
-
-def rounded_up(value: float) -> str:
-    """Return a number with six figures, never smaller than it is, or ``infinity``."""
-    return f"{_UP.create_decimal_from_float(value):g}" if math.isfinite(value) else INFINITE
 
 
 class Uncovered(Strict):

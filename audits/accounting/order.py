@@ -16,7 +16,7 @@ from audits.accounting.tally import Tally
 from audits.evidence.steps import Case
 from protocols.plan.noise import NoisePlan
 from protocols.plan.steps import Step
-from protocols.privacy.accounting import tails
+from protocols.privacy.accounting import rounded_up, tails
 from protocols.privacy.own_words import TRUST
 from protocols.privacy.shuffled import run_epsilon
 from protocols.wire.roles import Role
@@ -108,7 +108,7 @@ def order(found: Order) -> m.Order:
         because = why or f"{noise.batch} honest messages a batch are counted on, too few for one"
         return _made(found, f"{said}: {because}", None)
     epsilon = m.Epsilon(
-        value=m.rounded_up(value),
+        value=rounded_up(value),
         unit="client",
         adjacency="replace-one",
         model="shuffled",

@@ -21,6 +21,7 @@ from audits.accounting.tally import Tally
 from audits.evidence.run_files import RunView
 from audits.evidence.steps import Case
 from protocols.errors import PolicyError
+from protocols.privacy.accounting import rounded_up
 from protocols.strict import Strict
 
 __all__ = ["Otherwise", "otherwise"]
@@ -116,7 +117,7 @@ def _of_a_record(case: Case, missing: tuple[int, ...], delta: float | None) -> O
     spent = recorded.spent(recorded.worst)
 
     def told(value: float) -> m.Epsilon:
-        new = {"value": m.rounded_up(value), "delta": repr(recorded.delta)}
+        new = {"value": rounded_up(value), "delta": repr(recorded.delta)}
         return m.Epsilon.model_validate({**own.recorded.model_dump(), **new})
 
     return Otherwise(missing=None, planned=told(planned), recorded=told(spent))

@@ -11,6 +11,7 @@ from audits.accounting import models as m
 from audits.accounting.engines import Drawn, differs, opacus
 from audits.accounting.spending import budget_facts, budget_of
 from audits.accounting.tally import Tally
+from protocols.privacy.accounting import INFINITE, rounded_up
 
 _NOT_SHOWN = {"margin", "epsilon", "delta", "adjacency", "batch", "shuffled"}
 _ROWS = 20  # of the honest-share table; with more clients it is thinned out
@@ -34,7 +35,7 @@ class Labels:
     def epsilon(self, value: float, scope: m.Scope, *more: str) -> m.Epsilon:
         """Return a number with its labels, and what it assumes besides."""
         return m.Epsilon(
-            value=m.rounded_up(value),
+            value=rounded_up(value),
             unit="client",
             adjacency=self.adjacency,
             model=self.model,
@@ -47,7 +48,7 @@ class Labels:
 def unbounded(scope: m.Scope = "run") -> m.Epsilon:
     """Return the infinite epsilon of what is not covered."""
     return m.Epsilon(
-        value=m.INFINITE,
+        value=INFINITE,
         unit="client",
         adjacency="zero-out",
         model="central",
@@ -118,6 +119,11 @@ def views(tally: Tally, make: Labels) -> Iterator[m.View]:
         drawn = Counter((s.item, getattr(s, shares) if shares else 1) for s in tally.worst)
         value = tally.meter.own(drawn)
         yield m.View(view=viewer, epsilon=make.epsilon(value, tally.scope, text))
+
+
+def worst(tally: Tally, make: Labels) -> m.Epsilon:
+    """Return what the worst of those who could look is bounded by."""
+    return max((view.epsilon for view in views(tally, make)), key=lambda found: found.as_float())
 
 
 def shares(tally: Tally, make: Labels) -> Iterator[m.Share]:

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from audits.accounting.models import INFINITE, BudgetFacts, Epsilon
+from audits.accounting.models import BudgetFacts, Epsilon
 from audits.evidence.drift import Yardstick
 from audits.evidence.ledger_index import LedgerIndex, Sent
 from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import Item
 from protocols.plan.steps import Step
 from protocols.policy.budget import Budget, Unit
+from protocols.privacy.accounting import INFINITE
 
 _Sum = tuple[int, str]  # exchange, cohort digest
 

@@ -23,7 +23,7 @@ from audits.evidence.steps import Case
 from protocols.errors import EvidenceError, PolicyError
 from protocols.plan.plan import Plan
 from protocols.plan.steps import Step
-from protocols.privacy.accounting import ORDERS, net_epsilon
+from protocols.privacy.accounting import ORDERS, net_epsilon, rounded_up
 from protocols.privacy.noising import TAIL_BITS
 from protocols.privacy.record_noise import counted_curve, counted_in
 from protocols.privacy.training import (
@@ -166,7 +166,7 @@ def reasons(recorded: Recorded) -> Iterator[str]:
         (spent, "the ledgers show"),
     ):
         if not value <= most:
-            yield f"{what} epsilon {m.rounded_up(value)}, above {goal}"
+            yield f"{what} epsilon {rounded_up(value)}, above {goal}"
     wanted = recorded.case.policy.training
     if wanted is None or plan != plan_training(wanted, recorded.case.plan.rounds, plan.held_out):
         yield "the planned private training is not what the policy's comes to"
@@ -215,7 +215,7 @@ def records(recorded: Recorded) -> m.Records:
     beside = "these have an epsilon of their own" if noised else "for those ε = ∞"
     left_out = f"; {held} counts validation and test {plan.unit}s: {beside}" if held else ""
     return m.Records(
-        statement=f"For one training {plan.unit}: ε = {m.rounded_up(spent)} at "
+        statement=f"For one training {plan.unit}: ε = {rounded_up(spent)} at "
         f"δ = {recorded.delta:g}, "
         f"against everybody outside its client; adjacency: add or remove; scope: {scope}"
         f"{left_out}",
@@ -233,7 +233,7 @@ def records(recorded: Recorded) -> m.Records:
 def _labelled(recorded: Recorded, value: float, scope: m.Scope, *more: str) -> m.Epsilon:
     plan = recorded.plan
     return m.Epsilon(
-        value=m.rounded_up(value),
+        value=rounded_up(value),
         unit=plan.unit,
         adjacency="add-remove",
         model="local",

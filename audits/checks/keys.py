@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from audits.accounting.models import rounded_up
 from audits.evidence.run_files import fail
 from audits.evidence.steps import Case, Check, NotChecked
 from audits.report.words import plural
@@ -18,6 +17,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Entry
 from protocols.plan.steps import Service, Step
 from protocols.policy.budget import Budget, Unit, budget_key, budget_origin
+from protocols.privacy.accounting import rounded_up
 from protocols.wire.roles import Role, takers
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")

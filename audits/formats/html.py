@@ -15,11 +15,11 @@ from audits.findings.limitations import named
 from audits.plots import budget_timeline as timeline
 from audits.plots import clusters, curves, dots, flows, seen, stacks, svg
 from audits.report import attack_words, words
-from audits.report.budget import grade, odds
 from audits.report.method import said_of
 from audits.report.models import Denied, Egress, PartyFacts, Report, Vanished
 from audits.report.sections import Labelled, RoundBytes
 from audits.views.seen import View
+from protocols.plan.learns import grade, odds
 
 FORMAT = "html"
 FILES = ("report.html",)

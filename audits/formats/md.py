@@ -189,6 +189,9 @@ def _method(report: Report) -> str:
     facts = [f"{fact.name}: {fact.value}" for fact in found.facts]
     limits = "\n".join(f"- {_(limit)}" for limit in report.limits)
     how = "\n".join(f"- {_(text)}" for text in (*found.how, *facts))
+    if report.references:
+        rows = [(_(fact.name), fact.value) for fact in report.references]
+        how += f"\n\n### References\n\n{_table(('reference', 'test score'), rows)}"
     return f"{how}\n\n### What this report does not show\n\n{limits}"
 
 

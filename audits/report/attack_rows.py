@@ -340,9 +340,14 @@ def _known(plan: Plan, egress: Sequence[Egress], *, noised: bool) -> Iterator[st
 
 
 def tally(found: Outcome) -> str:
-    """Return how many attacks there are, and in how many rows: ``4 attacks in 9 rows``."""
-    count = len({row.id for row in found.rows})
-    return f"{words.plural(count, 'attack')} in {words.plural(len(found.rows), 'row')}"
+    """Return how many attacks apply, and how many of those decided all that was asked of them."""
+    apply = {row.id for row in found.rows if row.verdict != "NOT_APPLICABLE"}
+    every = len({row.id for row in found.rows})
+    decided = len(apply - set(undecided(found)))
+    return (
+        f"{len(apply)} of {words.plural(every, 'attack')} "
+        f"{'applies' if len(apply) == 1 else 'apply'}; {decided} decided all that was asked"
+    )
 
 
 def undecided(found: Outcome) -> list[str]:

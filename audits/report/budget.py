@@ -7,7 +7,6 @@ epsilon of a person, and the worst view stands beside it: the aggregator with al
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,30 +14,25 @@ from audits.accounting import rows
 from audits.accounting.counted import Scored, counted, scored_of
 from audits.accounting.empirical import empirical
 from audits.accounting.engines import false_noise
-from audits.accounting.models import INFINITE, NO_DELTA, rounded_up
+from audits.accounting.models import NO_DELTA
 from audits.accounting.order import order, order_of, order_reasons
 from audits.accounting.tally import Tally
 from audits.accounting.training import Recorded, records
 from audits.attacks._shared.models import Claim
 from audits.evidence.steps import Case
 from audits.report.models import Account, Line, State
-from protocols.plan.learns import budget
+from protocols.plan.learns import OTHERS, TOGETHER, budget, grade, rated
+from protocols.plan.learns import worst_view as worst_view_words
 from protocols.plan.plan import Item
 from protocols.plan.steps import Step
 from protocols.policy.guard import find
+from protocols.privacy.accounting import INFINITE, rounded_up
 from protocols.privacy.record_noise import counted_in
 from protocols.privacy.training import TrainingPlan
 from protocols.wire.roles import Role
 
 NO_NOISE = "none"
 _TOLERANCE = 1e-9  # of adding up in another order
-_GRADES = (
-    (5.0, "conservative"),
-    (20.0, "less conservative"),
-    (math.inf, "too large to protect by itself"),
-)
-"""Epsilon below which NIST SP 800-226 (final, 2025) calls it so, where the unit is a person."""
-_SURE = 9999  # of 10 000: nobody reads more digits of a doubt
 
 
 @dataclass(frozen=True)
@@ -67,37 +61,15 @@ def worst_view(case: Case) -> Worst | None:
     tally = Tally(case)
     if not tally.items:
         return None
-    found = (view.epsilon for view in rows.views(tally, rows.labels(tally)))
-    return Worst(tally.local, max(found, key=lambda epsilon: epsilon.as_float()).value)
-
-
-def grade(epsilon: str) -> str:
-    """Return the grade of an epsilon (decimal text); see `_GRADES`."""
-    return next(word for most, word in _GRADES if float(epsilon) <= most)
-
-
-def odds(epsilon: str, unit: str) -> str:
-    """Return what an epsilon leaves of a doubt: of somebody who thinks it as likely as not."""
-    sure = 1.0 / (1.0 + math.exp(-float(epsilon)))
-    share = min(_SURE, math.ceil(10_000 * sure)) / 100
-    more = "more than " if 10_000 * sure > _SURE else ""
-    return (
-        f"whoever thinks it as likely as not that the data of {_one(unit)} are in it can be "
-        f"{more}{share:g} % sure afterwards"
-    )
+    return Worst(tally.local, rows.worst(tally, rows.labels(tally)).value)
 
 
 def _said(spent: Account) -> str:
     """Return an account in words, with its odds and its grade."""
     return (
         f"epsilon {spent.recorded} at delta {spent.delta}, counted from the ledgers; planned: "
-        f"{spent.target}; {grade(spent.recorded)} by NIST SP 800-226; "
-        f"{odds(spent.recorded, spent.unit)}"
+        f"{spent.target}; {rated(spent.recorded, spent.unit)}"
     )
-
-
-def _one(unit: str) -> str:
-    return unit if unit.startswith("one ") else f"one {unit}"
 
 
 def budget_line(spent: Sequence[Account], worst: Worst | None) -> Line:
@@ -127,27 +99,18 @@ def budget_line(spent: Sequence[Account], worst: Worst | None) -> Line:
         said += [f"Not covered: {', '.join(uncovered)}"] if uncovered else []
         state: State = "ATTENTION" if held or not others else "FAIL"
         return Line(question=question, answer=f"{'. '.join(said)}.", state=state)
-    said = [f"Of one client as a whole, over {', '.join(client.covered)}, {_against(worst)}"]
-    said[0] += f": {_said(client)}"
+    against = TOGETHER if worst.local else OTHERS
+    whole = f"Of one client as a whole, over {', '.join(client.covered)}, {against}"
+    said = [f"{whole}: {_said(client)}"]
     if not worst.local:
-        said.append(f"Against it and all other clients together, the worst view: {_view(worst)}")
+        view = worst_view_words(worst.value)
+        said.append(view[0].upper() + view[1:])
     said += others
     if client.not_covered:
         said.append(f"For the run: infinity; not covered: {', '.join(client.not_covered)}")
-    good = not client.not_covered and grade(worst.value) == _GRADES[0][1]
+    good = not client.not_covered and grade(worst.value) == "conservative"
     state = "FAIL" if not held else "OK" if good else "ATTENTION"
     return Line(question=question, answer=f"{'. '.join(said)}.", state=state)
-
-
-def _against(worst: Worst) -> str:
-    if worst.local:
-        return "against the aggregator and all other clients together, the worst view"
-    return "against the aggregator and as many clients as the policy assumes to collude"
-
-
-def _view(worst: Worst) -> str:
-    value = f"epsilon {worst.value}, {grade(worst.value)}"
-    return f"{value}; {odds(worst.value, 'client')}"
 
 
 def accounts(case: Case, claims: Sequence[Claim] = ()) -> tuple[Account, ...]:

@@ -17,6 +17,8 @@ from audits.accounting.tally import Tally
 from audits.attacks._shared.models import Claim
 from audits.evidence.steps import Case
 from audits.report.sections import Labelled, Spending, SpentAt
+from protocols.plan.learns import TOGETHER
+from protocols.privacy.accounting import rounded_up
 from protocols.privacy.training import TrainingPlan
 
 MOST_POINTS = 40  # of one timeline; with more rounds it is thinned out
@@ -63,9 +65,12 @@ def _of_clients(tally: Tally) -> Spending:
 
     return Spending(
         unit="client",
-        rows=tuple(_labelled(rows.scopes(tally, make))),
+        rows=(
+            *_labelled(rows.scopes(tally, make)),
+            Labelled(what=f"the {tally.scope}, {TOGETHER}", epsilon=rows.worst(tally, make)),
+        ),
         shares=tuple(rows.shares(tally, make)),
-        target=m.rounded_up(tally.target),
+        target=rounded_up(tally.target),
         timeline=_timeline(tally.plan.rounds, [spend.round for spend in spent], upto),
         calibrated=calibrated(tally),
     )
@@ -111,4 +116,4 @@ def _timeline(
     last = max([rounds, *spent])
     count = min(MOST_POINTS, last)
     points = sorted({last * place // count for place in range(1, count + 1)} | {0, 1})
-    return tuple(SpentAt(round=n, value=m.rounded_up(upto(n))) for n in points if n <= last)
+    return tuple(SpentAt(round=n, value=rounded_up(upto(n))) for n in points if n <= last)

@@ -28,7 +28,7 @@ from audits.report.budget import accounts
 from audits.report.budget_timeline import spending
 from audits.report.inventory import inventory, parties, plan_diff, roll_up
 from audits.report.learning.curves import curves
-from audits.report.learning.references import worth
+from audits.report.learning.references import table, worth
 from audits.report.limits import limits
 from audits.report.method import cost, method
 from audits.report.models import Dropouts, Finding, Head, Integrity, Report, Subject
@@ -43,7 +43,6 @@ from protocols.errors import EvidenceError
 _RESULTS = (
     "backend",
     "metrics",
-    "references",
     "bytes_up",
     "bytes_down",
     "exchanges",
@@ -118,6 +117,7 @@ def report_of(case: Case) -> Report:
         findings=found,
         obligations=obligations(diff, egress, spent, tried, found, evidence, cautions),
         results=_results(case.result),
+        references=tuple(Fact(name=name, value=value) for name, value in table(case.result)),
         curves=curves(case.metrics),
         method=method(case.result, tried),
         cost=cost(case.result),

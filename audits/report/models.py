@@ -352,6 +352,7 @@ class Report(Shown):
     at_sites: AtSites | None = None
     obligations: tuple[Obligation, ...]
     results: tuple[Fact, ...]
+    references: tuple[Fact, ...] = ()
     curves: tuple[Curve, ...] = ()
     method: Method
     cost: Cost | None = None

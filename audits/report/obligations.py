@@ -111,7 +111,8 @@ def _there(
     evidence: Verification,
     limits: Sequence[str],
 ) -> Mapping[str, str]:
-    tested = f"{tally(tried)}, {words.plural(len(tried.not_tested), 'payload')} not tested"
+    kinds = words.plural(len(tried.not_tested), "kind") if tried.not_tested else "no kind"
+    tested = f"{tally(tried)}; {kinds} of payload that no attack looked at"
     waived = sum(finding.waiver is not None for finding in found)
     return {
         "scope": "1 Scope: who sent what to whom",

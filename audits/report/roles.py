@@ -12,12 +12,22 @@ from protocols.disclosures._base.words import words_of
 from protocols.disclosures._evaluated.ciphers import EVALUATED
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.words import masked as sums_masked
+from protocols.plan.models import RECOMPUTED
 from protocols.plan.steps import Part, Step
+from protocols.policy.policy import FEWEST_OTHERS
 from protocols.wire.roles import Role
 from protocols.wire.roster import EVERYONE
 
 _COLLUDING = "the total less what the colluders sent themselves"
 _NOTHING_ELSE = "nothing else of a single client"
+_STEERED = (
+    " unless that client steers the model, which one alone can, and so reads single records of "
+    "others in a total"
+)
+_TWO = (
+    "of a total of three clients (beside those that the policy assumes to collude), less what both "
+    "sent: the third one's update, {}"
+)
 _KEY = (
     "the epoch's key of what is compared or weighed, which a crafted upload brings out, and with "
     "it EVERY single message that is"
@@ -187,6 +197,11 @@ def _collusions(case: Case) -> Iterator[RoleView]:
         for viewer, told in words_of(disclosure).together(case.policy.chain(disclosure)).items():
             yield RoleView(viewer=viewer, received=None, sees=(told,))
     count = case.policy.colluders
+    hidden = [item for item in plan.items if item.disclosure is Disclosure.SUM and not item.unsafe]
+    if hidden and case.policy.minimum_cohort == FEWEST_OTHERS:
+        bare = any(item.noise is None for item in hidden)
+        told = _TWO.format("exactly" if bare else "under the noise of the total")
+        yield RoleView(viewer="two clients", received=None, sees=(told,))
     if unsafe:
         yield RoleView(
             viewer="aggregator alone", received=None, sees=("EVERY single message in clear",)
@@ -195,7 +210,8 @@ def _collusions(case: Case) -> Iterator[RoleView]:
         who = f"aggregator and {count} clients" if count else "aggregator and one client"
         rest = "" if count else "; the policy assumes that no client colludes"
         more = results or plan.all_of(step=Step.COMPARE)
-        sums = _COLLUDING if more else f"{_COLLUDING}; {_NOTHING_ELSE}"
+        steered = _STEERED if any(item.model == RECOMPUTED for item in plan.items) else ""
+        sums = _COLLUDING if more else f"{_COLLUDING}; {_NOTHING_ELSE}{steered}"
         seen = [f"{sums}{rest}"] if masked else []
         seen += [_KEY] if results else []
         yield RoleView(viewer=who, received=None, sees=tuple(seen))

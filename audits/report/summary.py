@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from audits.evidence.steps import Case, Verification
 from audits.findings.rules import SEVERITIES
 from audits.report import words
-from audits.report.attack_rows import Outcome, singled_out, undecided
+from audits.report.attack_rows import Outcome, singled_out, tally, undecided
 from audits.report.attack_words import readable, untested
 from audits.report.budget import budget_line, worst_view
 from audits.report.learning.references import Worth, in_words
@@ -253,9 +253,10 @@ def _remains(found: Sequence[Finding], tried: Outcome, limit_count: int) -> Line
     listed = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     waivers = [(f.id, f.waiver) for f in found if f.waiver is not None]
     unsure, left = undecided(tried), untested([one.payload for one in tried.not_tested])
-    said = [
-        f"Not tested: {left}" if left else "Every kind of payload that attacks apply to was tested"
-    ]
+    every = "An attack looked at every kind of payload that attacks apply to"
+    said = [f"Not tested: {left}" if left else every]
+    if tried.rows:
+        said.append(tally(tried))
     if unsure:
         said.append(
             f"{words.plural(len(unsure), 'attack')} decided nothing, or not all that was asked "

@@ -5,14 +5,20 @@ What only one disclosure says stands in its folder's `words.py`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+
+import numpy as np
 
 from protocols.disclosures._base.words import NETWORK, Planned, words_of
 from protocols.disclosures.names import Disclosure
+from protocols.errors import PolicyError
 from protocols.plan.plan import DataPlan, Item
 from protocols.plan.steps import Step
 from protocols.policy.guard import Guard, find
 from protocols.policy.policy import PrivacyPolicy
+from protocols.privacy.accounting import net_epsilon, rounded_up, tails
+from protocols.privacy.noising import divergence
 from protocols.privacy.own_words import own_spending
 from protocols.privacy.record_noise import counted_in
 from protocols.privacy.training import TrainingPlan
@@ -21,6 +27,43 @@ _CLEAR = "EVERYTHING: the message in clear"
 BUDGET_WITHOUT_NOISE = (
     "no noise is added: epsilon = infinity for the run; covered: nothing; not covered: all messages"
 )
+
+OTHERS = "against the aggregator and as many clients as the policy assumes to collude"
+TOGETHER = "against the aggregator and all other clients together, the worst view"
+_GRADES = (
+    (5.0, "conservative"),
+    (20.0, "less conservative"),
+    (math.inf, "too large to protect by itself"),
+)
+"""Epsilon below which NIST SP 800-226 (final, 2025) calls it so, where the unit is a person."""
+_SURE = 9999  # of 10 000: nobody reads more digits of a doubt
+
+
+def grade(epsilon: str) -> str:
+    """Return the grade of an epsilon (decimal text); see `_GRADES`."""
+    return next(word for most, word in _GRADES if float(epsilon) <= most)
+
+
+def odds(epsilon: str, unit: str) -> str:
+    """Return what an epsilon leaves of a doubt: of somebody who thinks it as likely as not."""
+    sure = 1.0 / (1.0 + math.exp(-float(epsilon)))
+    share = min(_SURE, math.ceil(10_000 * sure)) / 100
+    more = "more than " if 10_000 * sure > _SURE else ""
+    one = unit if unit.startswith("one ") else f"one {unit}"
+    return (
+        f"whoever thinks it as likely as not that the data of {one} are in it can be "
+        f"{more}{share:g} % sure afterwards"
+    )
+
+
+def rated(epsilon: str, unit: str) -> str:
+    """Return an epsilon's grade and odds, as plan and report print them."""
+    return f"{grade(epsilon)} by NIST SP 800-226; {odds(epsilon, unit)}"
+
+
+def worst_view(epsilon: str) -> str:
+    """Return in words what holds against the aggregator with all other clients."""
+    return f"{TOGETHER}: epsilon {epsilon}, {rated(epsilon, 'client')}"
 
 
 def learns(
@@ -108,9 +151,10 @@ def _spent(items: Sequence[Item]) -> str:
                 return text
         return BUDGET_WITHOUT_NOISE
     if any(item.noise is not None and item.noise.local for item in noised):
-        return own_spending(items)
+        return f"{own_spending(items)}; {_alone(noised)}"
     noise, listed = noised[0].noise, ", ".join(item.id for item in noised)
     open_items = [item.id for item in items if item.noise is None and _from_data(item)]
+    views = f"{OTHERS}: {rated(noise.epsilon, 'client')}; {_alone(noised)}"
     target = (
         f"epsilon <= {noise.epsilon}, delta = {noise.delta} (unit: client; adjacency: zero-out; "
         f"model: distributed sum, {noise.honest} honest shares; scope: run)"
@@ -119,8 +163,22 @@ def _spent(items: Sequence[Item]) -> str:
         rest = ", ".join(open_items)
         return (
             f"epsilon = infinity for the run; covered: {listed} with {target}; not covered: {rest}"
+            f"; of what is covered, {views}"
         )
-    return f"{target}; covered: {listed}; not covered: refusals (one code), times"
+    return f"{target}; covered: {listed}; not covered: refusals (one code), times; {views}"
+
+
+def _alone(noised: Sequence[Item]) -> str:
+    """Return in words what a client's own share of the noise comes to, and no other (O18)."""
+    noises = dict.fromkeys(item.noise for item in noised if item.noise is not None)
+    delta, total, off = min(float(noise.delta) for noise in noises), np.zeros(1), 0.0
+    try:
+        for noise in noises:
+            total = total + noise.releases * np.asarray(divergence(noise, 1))
+            off += tails(honest=1, dimension=noise.coordinates, releases=noise.releases)
+        return worst_view(rounded_up(net_epsilon(total, delta, tails=off)[0]))
+    except PolicyError:  # outside of what was analysed: no bound
+        return worst_view(rounded_up(math.inf))
 
 
 def _from_data(item: Item) -> bool:

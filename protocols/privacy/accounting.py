@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import ROUND_UP, Context
 from typing import Literal
 
 import numpy as np
@@ -29,6 +30,7 @@ from protocols.privacy.renyi import (
 )
 
 __all__ = [
+    "INFINITE",
     "MIN_LOCAL_SCALE",
     "ORDERS",
     "WRAP",
@@ -43,6 +45,7 @@ __all__ = [
     "rdp_laplace",
     "rounded_l1",
     "rounded_sensitivity",
+    "rounded_up",
     "tails",
     "tau",
 ]
@@ -51,6 +54,10 @@ Mechanism = Literal["discrete_gaussian", "discrete_laplace"]
 
 MIN_LOCAL_SCALE = 8.0
 """Smallest noise of one client in grid steps (O19): the step is chosen from the noise."""
+
+
+INFINITE = "infinity"
+_UP = Context(prec=6, rounding=ROUND_UP)
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,11 @@ class Noise:
             l1=self.l1,
             dimension=self.dimension,
         )
+
+
+def rounded_up(value: float) -> str:
+    """Return a number with six figures, never smaller than it is, or ``infinity``."""
+    return f"{_UP.create_decimal_from_float(value):g}" if math.isfinite(value) else INFINITE
 
 
 def tails(*, honest: int, dimension: int, releases: int) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -148,17 +148,9 @@ def print_found(found: AttackReport, untested: Iterable[NotTested], missing: str
     """Print what attacks found, what was not tested, and why nothing captured was looked at."""
     from audits.report.attack_words import clients, power
     from audits.report.attack_words import verdict as shown
-    from secure_fgl.cli._shared.output import WORDS, cell, console, grid, say
+    from secure_fgl.cli._shared.output import say
 
-    table = grid(["Attack", "Chance", "Prior", "Raw", "Null", "Left (95 %)", "Verdict"])
-    for row in found.rows:
-        values = [row.prior, row.raw, row.null]
-        figures = [cell(value.value if value is not None else "-") for value in values]
-        verdict = cell(shown(row), WORDS.get(row.verdict, ""))
-        left = cell(_interval(row.protected))
-        table.add_row(cell(_asked(row)), cell(row.chance or "-"), *figures, left, verdict)
-    out = console(stderr=False)
-    out.print(table)
+    _print_figures(found.rows)
     for row in found.rows:
         said = power(row) if row.verdict == "PASS" else row.reason
         over = f" ({clients(row)})" if row.replicas else ""
@@ -172,14 +164,35 @@ def print_found(found: AttackReport, untested: Iterable[NotTested], missing: str
     say("Left: what the receiver learnt. Raw: the same attack without protection.", stderr=False)
 
 
+def _print_figures(rows: Sequence[AttackRow]) -> None:
+    """Print a line of figures for each row, and its question on a line of its own below."""
+    from rich.text import Text
+
+    from audits.report.attack_words import verdict as shown
+    from secure_fgl.cli._shared.output import WORDS, cell, console
+
+    lines = [["Attack", "Chance", "Prior", "Raw", "Null", "Left (95 %)", "Verdict"]]
+    for row in rows:
+        values = [v.value if v is not None else "-" for v in (row.prior, row.raw, row.null)]
+        named, left = f"{row.id} {row.payload}".rstrip(), _interval(row.protected)
+        lines.append([named, row.chance or "-", *values, left, shown(row)])
+    wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    out, styles = console(stderr=False), ["bold", *(WORDS.get(row.verdict, "") for row in rows)]
+    for place, (line, style) in enumerate(zip(lines, styles, strict=True)):
+        figures = "".join(text.ljust(size + 2) for text, size in zip(line[:-1], wide, strict=False))
+        out.print(Text.assemble(cell(figures), cell(line[-1], style)), soft_wrap=True)
+        if place:
+            out.print(cell(f"  {rows[place - 1].what or rows[place - 1].name}"), soft_wrap=False)
+
+
 def _asked(row: AttackRow) -> str:
     """Name a row: the attack, the payload, and the question or else the attack's name."""
     return " ".join(filter(None, (row.id, row.payload, row.what or row.name)))
 
 
 def _interval(found: Value | None) -> str:
-    """Return a value and below it its interval; a fact has none."""
+    """Return a value and its interval; a fact has none."""
     if found is None:
         return "-"
-    ends = "" if found.low == found.high else f"\n{found.low} to {found.high}"
+    ends = "" if found.low == found.high else f" ({found.low} to {found.high})"
     return f"{found.value}{ends}"

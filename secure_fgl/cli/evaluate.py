@@ -63,11 +63,14 @@ def evaluate(
     rng = site_rng(learning_seed(trained.seed, "split"), name)
     records = load_site(site, spec_for(trained, site), rng)
     if part is not Part.all and digest_of(records) != data_digest(run, name):
-        raise UsageError(
-            f"Which records of {site} were trained on is not known.",
-            why="these are not the records of a site of that name whose model opens here",
-            fix="take --part all, or the folder as it was in the run",
-        )
+        everything = "--part all (includes training records)"
+        if run.is_file() and not trained.facts.get("site"):
+            why = "the file does not say which records trained it"
+            fix = f"take {everything}, or evaluate the run: secure-fgl evaluate RUN"
+        else:
+            why = f"they differ from the records that {name} had in the run, or its key is not here"
+            fix = f"take {everything}, or the folder as it was in the run"
+        raise UsageError(f"Which records of {site} were trained on is not known.", why=why, fix=fix)
     found = evaluated(trained, records, part.value)
     folder = out or site.expanduser() / "evaluation"
     inside = Folder(site.expanduser())  # no link in it is followed

@@ -44,7 +44,7 @@ def init(
     With --pilot also consortium.yaml (organisations, roles, names, the server),
     STEPS.md, what each of them does in which order, and engine/, what NVFlare's
     certificates are requested with. Four organisations with data are the
-    fewest.
+    fewest, or three where policy.yaml says minimum_cohort: 2.
 
     The plan of what would leave each site can be made at once, before any data is there.
 
@@ -72,7 +72,10 @@ def init(
         told.append((str(folder / "engine"), "what each party asks NVFlare's certificates with"))
     print_pairs(told, stderr=True, wrap=False)
     if pilot:
-        say(f"A run takes four organisations with data or more: {THREE}.")
+        say(
+            "A run takes four organisations with data or more, or three under a policy that says "
+            f"minimum_cohort: 2: {THREE}."
+        )
     say(
         f"Next: edit {folder / 'data' / 'spec.yaml'}, then secure-fgl plan {folder / 'config.yaml'}"
     )

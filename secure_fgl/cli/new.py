@@ -71,6 +71,9 @@ def new(
         return 0
     print_pairs([("facts", str(path)), ("fingerprint", facts.fingerprint)], wrap=False)
     if chosen is Role.CLIENT:
-        say(f"A run takes four organisations with data or more: {THREE}.")
+        say(
+            "A run takes four organisations with data or more, or three under a policy that says "
+            f"minimum_cohort: 2: {THREE}."
+        )
     say(f"Next: give {path} to whoever draws the charter up, and read the fingerprint out to them.")
     return 0

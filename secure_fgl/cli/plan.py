@@ -56,7 +56,6 @@ def plan(
         )
     approved = load_plan(against) if against is not None else None
     configuration = Config.load(config, settings)
-    from secure_fgl.defaults import said
     from secure_fgl.devices.choosing import told
     from secure_fgl.federation import Federation
 
@@ -70,7 +69,7 @@ def plan(
         print_json(wanted.text())
     else:
         print_plan(wanted, stderr=False)
-        say(f"Model settings: {said(federation.config.model)}.")
+        say(f"Model settings: {federation.training()}.")
         if federation.config.device != "cpu":
             say(f"Clients train on: {told(federation.config)}.")
     if out is not None:

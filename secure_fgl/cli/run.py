@@ -104,7 +104,6 @@ def _hold_to(approved: Plan, wanted: Plan) -> None:
 def _announce(plan: Plan, federation: Federation, lines: JsonLog | None, *, table: bool) -> None:
     from secure_fgl.cli._shared.output import say
     from secure_fgl.cli._shared.tables.plan import print_plan
-    from secure_fgl.defaults import said
     from secure_fgl.devices.choosing import told
     from secure_fgl.transports.nvflare.site.supervisor import NOT_SEPARATED
 
@@ -122,7 +121,7 @@ def _announce(plan: Plan, federation: Federation, lines: JsonLog | None, *, tabl
         say("SYNTHETIC DATA", style="bold yellow")
     if table:
         print_plan(plan, stderr=True)
-        say(f"Model settings: {said(federation.config.model)}.")
+        say(f"Model settings: {federation.training()}.")
         if federation.config.device != "cpu":
             say(f"Clients train on: {told(federation.config)}.")
 
@@ -207,9 +206,9 @@ def _compared(result: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 _STOOD = (
-    "rounds {first} to {last} at {share:.3f}, the share of the commonest class: the model told no "
-    "classes apart; try another data.features (raw, standard), more algorithm.epochs, or "
-    "model.keep_moments=true"
+    "rounds {first} to {last} at {share:.3f}, the share of the commonest class: the model gave "
+    "all records, or nearly all, that class; try another data.features (raw, standard), more "
+    "algorithm.epochs, or model.keep_moments=true"
 )
 
 

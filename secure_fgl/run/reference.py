@@ -149,6 +149,11 @@ class Bystander:
         known = [mask for mask in masks if mask is not None]
         return sum(int(mask.sum()) for mask in known) if len(known) == len(masks) else None
 
+    def test_commonest(self) -> float | None:
+        """Return the share of the commonest class among all sites' test records."""
+        share = commonest(self._sites, "test")
+        return None if share is None else round(share, 4)
+
     def _mean(self) -> float | None:
         """Return the error of predicting the mean of all training ratings."""
         if self._whole is None:

@@ -172,6 +172,7 @@ def _references(prepared: Prepared, outcome: Outcome) -> dict[str, Any]:
         "references": seen,
         "not_computed": bystander.not_computed,
         "test_records": bystander.test_records(),
+        "test_commonest": bystander.test_commonest(),
         "stood": bystander.stood(outcome.after, lambda place: prepared.metrics(tracked, place)),
     }
 

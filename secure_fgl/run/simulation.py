@@ -286,7 +286,8 @@ class Preparation:
                 self._note(outcome, left, scored_after, folder)
             outcome.keep(folder, number, self.config.checkpoint_every)
             if progress is not None:
-                progress(number, rounds, self.metrics(outcome.tracked, -1))
+                scored = {"round": outcome.after[-1]} if outcome.after else {}
+                progress(number, rounds, {**scored, **self.metrics(outcome.tracked, -1)})
         try:
             scoring, cohorts = self.task.scoring, driver.cohorts
             steps = closing(outcome.tracked, cohorts, scoring, at=self.at, form=form)

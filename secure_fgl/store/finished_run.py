@@ -242,7 +242,7 @@ class Run(Results):
 
     def report(
         self,
-        formats: Sequence[str] = FORMATS,
+        formats: str | Sequence[str] = FORMATS,
         out: str | Path | None = None,
         *,
         after: Case | None = None,
@@ -250,21 +250,28 @@ class Run(Results):
         """Render the leakage report and return the files written.
 
         Args:
-            formats: of html, json, md, csv.
+            formats: of html, json, md, csv; one name, or several.
             out: folder; by default ``report/`` in the run folder.
             after: an earlier look at the run; files that did not change are not read twice.
 
         Raises:
             EvidenceError: the run's documents cannot be read.
-            UsageError: the files cannot be written.
+            UsageError: an unknown format, or the files cannot be written.
         """
         from audits.evidence.steps import Case
         from audits.formats import render
         from audits.report.build import report_of
+        from protocols.strict import nearest
 
+        wanted = (formats,) if isinstance(formats, str) else tuple(formats)
+        for name in wanted:
+            if name not in FORMATS:
+                raise UsageError(
+                    f"There is no report format {name!r}.", fix=nearest(name, list(FORMATS))
+                )
         view = self.view()
         case = Case(view) if after is None else after.with_files(view)
-        files = render(report_of(case), formats)
+        files = render(report_of(case), wanted)
         return self.write_report(files, Path(out) if out is not None else None)
 
     def write_report(self, files: Mapping[str, bytes], out: Path | None = None) -> list[Path]:

@@ -13,10 +13,11 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from audits.accounting.engines import Meter, sound
-from audits.accounting.models import Account, Epsilon, rounded_up
+from audits.accounting.models import Account, Epsilon
 from protocols.plan.drawn import DrawnPlan
 from protocols.plan.plan import Plan
 from protocols.policy.guards import Quantise
+from protocols.privacy.accounting import rounded_up
 from tests.audits.account_tools import CALIBRATED, policy
 from tests.audits.noised_run import DELTA, EPSILON, TRAIN, NoisedRun, noise_plan
 

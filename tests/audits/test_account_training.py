@@ -11,12 +11,13 @@ import pytest
 from audits.accounting import models
 from audits.accounting import training as accounting
 from audits.accounting.account import account_of
-from audits.accounting.models import INFINITE, Account
+from audits.accounting.models import Account
 from audits.evidence.steps import Case, Verification
 from protocols.errors import EvidenceError
 from protocols.plan.plan import Plan
 from protocols.policy.budget import Budget
 from protocols.policy.policy import PrivacyPolicy
+from protocols.privacy.accounting import INFINITE
 from protocols.privacy.training import Training, TrainingPlan, plan_training
 from tests.audits.noised_run import SCORE, TRAIN, NoisedRun, message
 

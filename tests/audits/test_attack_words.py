@@ -110,7 +110,7 @@ def test_o28_counts_of_records_are_powers_of_two_wherever_they_are_written(toy):
         assert "at least 512" in page.decode() and "at least 2\u202f048" in page.decode()
 
 
-def test_attacks_are_counted_as_attacks_and_rows_as_rows(toy):
+def test_attacks_are_counted_by_who_applies_and_who_decided(toy):
     rows = (row(**UNSURE), row(**{**UNSURE, "what": "other"}), row(**ROUNDS))
     view = attacked(toy.view(), *rows)
     report = build_report(view)
@@ -118,9 +118,17 @@ def test_attacks_are_counted_as_attacks_and_rows_as_rows(toy):
         report.verdict_strip[4].answer
     )
     evidence = " ".join(text for one in report.obligations for text in one.evidence)
-    assert "2 attacks in 3 rows" in evidence
+    said = "2 of 2 attacks apply; 1 decided all that was asked"
+    assert said in evidence and said in report.verdict_strip[4].answer
+    assert "was tested" not in report.verdict_strip[4].answer
     found = type("Found", (), {"rows": rows})()
-    assert (tally(found), undecided(found)) == ("2 attacks in 3 rows", ["A05"])
+    assert (tally(found), undecided(found)) == (said, ["A05"])
+    idle = type(
+        "Found",
+        (),
+        {"rows": (*rows, row(**{**BLANK, "id": "A10"}, verdict="NOT_APPLICABLE", reason="no"))},
+    )()
+    assert tally(idle) == "2 of 3 attacks apply; 1 decided all that was asked"
 
 
 def test_why_is_a_row_of_its_own_under_each_attack(toy):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,11 +10,15 @@ from dataclasses import replace
 import pytest
 
 from audits.accounting.account import account
+from audits.evidence.steps import Case
 from audits.exporters import EXPORTERS, export, of_catalog
 from audits.formats import render
-from audits.report.budget import Worst, budget_line, grade, odds
+from audits.report.budget import Worst, budget_line
 from audits.report.build import build_report
 from audits.report.models import Account, Line, Report
+from audits.report.roles import role_views
+from protocols.plan.learns import grade, odds
+from protocols.policy.policy import PrivacyPolicy
 from tests.audits.attack_tools import attacked, row
 from tests.audits.toy_run import Toy, countless, run_toy
 
@@ -104,7 +109,48 @@ def test_single_records_stand_beside_the_client_as_a_whole() -> None:
 
 
 def test_a_noised_run_names_its_worst_view() -> None:
-    report = build_report(run_toy("calibrated", algorithm=countless()).view())
+    run = run_toy("calibrated", algorithm=countless())
+    report = build_report(run.view())
     line = line_of(report, "How much privacy budget was spent?")
     assert line.state == "ATTENTION" and "all other clients together" in line.answer
     assert "less conservative by NIST SP 800-226" in line.answer
+    view = line.answer.partition("together, the worst view: ")[2].partition(". ")[0].rstrip(".")
+    assert view and run.plan.budget.endswith(f"all other clients together, the worst view: {view}")
+    labels = {one.what: one.epsilon.value for spent in report.spending for one in spent.rows}
+    told = [value for what, value in labels.items() if "the worst view" in what]
+    assert told and view.startswith(f"epsilon {told[0]},")
+
+
+@pytest.mark.parametrize(("others", "there"), [(2, True), (3, False)])
+def test_two_clients_have_a_row_where_a_total_may_be_of_three(others: int, there: bool) -> None:
+    policy = PrivacyPolicy.preset("masks").model_copy(update={"minimum_cohort": others})
+    case = Case(run_toy("masks").view())
+    case.__dict__["policy"] = policy
+    views = {view.viewer: " ".join(view.sees) for view in role_views(case)}
+    assert ("two clients" in views) is there
+    assert not there or "the third one's update, exactly" in views["two clients"]
+
+
+@pytest.mark.parametrize(("model", "steers"), [("recomputed", True), ("as sent", False)])
+def test_nothing_else_of_a_single_client_stands_with_who_can_steer(
+    model: str, steers: bool
+) -> None:
+    case = Case(run_toy("masks").view())
+    items = tuple(item.model_copy(update={"model": model}) for item in case.plan.items)
+    case.__dict__["plan"] = case.plan.model_copy(update={"items": items})
+    views = {view.viewer: " ".join(view.sees) for view in role_views(case)}
+    told = views["aggregator and one client"]
+    assert "nothing else of a single client" in told
+    assert ("unless that client steers the model" in told) is steers
+
+
+def test_references_stand_in_a_table_under_the_labels_of_run() -> None:
+    toy = run_toy("he")
+    told = {**json.loads(toy.view().result_text), "references": {"local": 0.5, "propagation": 0.25}}
+    report = build_report(replace(toy.view(), result_text=json.dumps(told).encode()))
+    assert [(fact.name, fact.value) for fact in report.references] == [
+        ("local only", "0.5000"), ("labels on edges", "0.2500"),
+    ]  # fmt: skip
+    files = render(report, ["html", "md"])
+    assert "| labels on edges | 0.2500 |" in files["report.md"].decode()
+    assert '<th scope="row">labels on edges</th>' in files["report.html"].decode()

@@ -113,8 +113,9 @@ def test_a_plan_of_endless_rounds_does_not_make_an_endless_report(toy):
 def test_c1_every_epsilon_of_the_budget_carries_its_labels(noised):
     (spent,) = build_report(noised.view()).spending
     assert [row.epsilon.scope for row in spent.rows] == [
-        "message", "message", "round", "round", "run", "run",
+        "message", "message", "round", "round", "run", "run", "run",
     ]  # fmt: skip
+    assert spent.rows[-1].what.endswith("all other clients together, the worst view")
     assert all(row.epsilon.assumptions and row.epsilon.unit == "client" for row in spent.rows)
     assert [share.missing for share in spent.shares] == [0, 1, 2, 3]
     page = noised.view().reports["report.html"].decode()

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from audits.attacks._shared import payloads
-from audits.attacks._shared.payloads import NO_DATA, payloads_of, sent
+from audits.attacks._shared.payloads import NO_DATA, not_tested, payloads_of, sent
 from audits.report.build import build_report
 from protocols.disclosures.names import Disclosure
 from protocols.errors import NotAdmitted
 from protocols.messages import Message
 from protocols.plan.plan import Item
+from protocols.plan.steps import Service
 from protocols.policy.policy import PRESETS
 from protocols.wire.control import CONTROL
 from secure_fgl.catalogue import algorithm_names
@@ -127,6 +128,16 @@ def test_control_plane_is_what_no_data_enters_under_any_policy(name):
         handed = [item for item in plan.items if item.model]
         assert not handed or "P19" in sent(plan, policy), "a model is handed out and none is listed"
         assert all("P19" in payloads_of(item, plan, policy) for item in handed)
+
+
+def test_heads_of_budgets_are_control_plane_and_no_generators():
+    found = [(plan, policy) for plan, policy in plans("fed_avg") if policy.budgets]
+    assert found, "no policy of the presets keeps a budget: this test cannot fail"
+    for plan, policy in found:
+        heads = [item for item in plan.items if item.part is Service.BUDGET]
+        assert [payloads_of(item, plan, policy) for item in heads] == [("P18",), ("P18",)]
+        assert "P12" not in sent(plan, policy)
+        assert "P12" not in {one.payload for one in not_tested(plan, policy, (), {})}
 
 
 def test_every_message_of_the_layer_is_typed():

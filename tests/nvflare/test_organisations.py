@@ -413,3 +413,11 @@ def test_what_the_rule_on_names_does_not_see() -> None:
         ("Hotel", "Ho\u0167el"),  # a t with a stroke
     ):
         assert [*alike(names)] == [], names
+
+
+def test_what_init_writes_and_says_names_the_policy_that_admits_three(tmp_path: Path) -> None:
+    shown = " ".join(invoke("init", tmp_path / "pilot", "--pilot").stderr.split())
+    assert "or three under a policy that says minimum_cohort: 2" in shown
+    written = (tmp_path / "pilot/consortium.yaml").read_text()
+    assert "four or more" in written and "minimum_cohort: 2" in written
+    assert "minimum_cohort: 2" in " ".join(invoke("init", "--help").stdout.split())

@@ -135,6 +135,8 @@ def test_a_run_of_both_disclosures_has_one_target() -> None:
     alone = [*noises(toy_plan(PULL, own(), bfv=None).items).values(),
              *noises(toy_plan(SAY, own(), bfv=None).items).values()]  # fmt: skip
     assert spent(alone) > 8.5
+    assert "against the aggregator and all other clients together, the worst view" in plan.budget
+    assert "less conservative by NIST SP 800-226" in plan.budget and "% sure" in plan.budget
     assert "epsilon <= 8.000" in plan.budget or "epsilon <= 7.99" in plan.budget
     for item in (ITEM, SAID):
         assert f"{item}: " in plan.budget

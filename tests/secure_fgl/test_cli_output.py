@@ -63,7 +63,7 @@ def _play(monkeypatch: pytest.MonkeyPatch, rounds: int, seconds: float) -> None:
     with progress.RunProgress("test_accuracy") as bar:
         for number in range(1, rounds + 1):
             now += seconds
-            bar(number, rounds, {"val_accuracy": 0.25, "test_accuracy": 0.5})
+            bar(number, rounds, {"round": number - 1, "val_accuracy": 0.25, "test_accuracy": 0.5})
 
 
 def test_a_short_run_shows_no_progress(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
@@ -77,7 +77,7 @@ def test_a_long_run_tells_some_lines_in_a_log(
     _play(monkeypatch, 1000, 0.1)
     lines = capsys.readouterr().err.splitlines()
     assert 5 <= len(lines) <= 12
-    assert lines[-1] == "round 1000/1000  val 0.250  test 0.500"
+    assert lines[-1] == "round 1000/1000  val 0.250  test 0.500, after round 999"
 
 
 def test_what_an_interrupt_left_is_told_as_it_is(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from secure_fgl.cli._shared.verb import exit_code
 from secure_fgl.errors import PlanDrift, UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.reasons import explain
+from secure_fgl.store.finished_run import Run
 from secure_fgl.store.run_folder import FileStore
 from tests.secure_fgl.cli_tools import config, invoke, start
 
@@ -285,9 +286,37 @@ def test_a_log_for_machines_is_json_and_holds_what_metrics_hold(tmp_path: Path) 
     assert [line["event"] for line in lines] == ["plan", "round", "round", "end"]
     rows = [json.loads(row) for row in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     told = [line["metrics"] for line in lines if line["event"] == "round"]
-    assert {*told[-1]} <= {*rows[-1]}  # nothing that the run folder does not hold
+    assert told == rows[: len(told)]  # with the round after which the model is that was scored
     assert (
         lines[0]["synthetic"] is True
         and lines[-1]["model_sha256"] == json.loads(done.stdout)["model_sha256"]
     )
     assert "client-1" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "algorithm.fraction=0.5",
+        "algorithm.clients_per_round=3",
+        "clients_per_round=3",
+        "algorithm.options.fed_avg.fraction=0.5",
+    ],
+)
+def test_a_choice_of_clients_in_each_round_says_why_there_is_none(
+    tmp_path: Path, setting: str
+) -> None:
+    told = " ".join(invoke("plan", config(tmp_path), "--set", setting).stderr.split())
+    assert "totals that can be subtracted from each other (ADR 0030)" in told
+    assert "all are asked; fed_per_gnn (drawn), graph_fl and graph_fl_domain (asked)" in told
+    other = invoke("plan", config(tmp_path), "--set", "algorithm.rouns=3").stderr
+    assert "subtracted" not in other and "rounds" in other
+
+
+def test_a_report_takes_one_name_and_names_a_format_that_there_is_not(tmp_path: Path) -> None:
+    assert invoke("run", config(tmp_path), "--out", tmp_path / "run").exit_code == 0
+    done = Run(tmp_path / "run")
+    assert {file.suffix for file in done.report("md", out=tmp_path / "one")} == {".md"}
+    for wrong in (["docx"], "docx"):
+        with pytest.raises(UsageError, match="no report format 'docx'"):
+            done.report(wrong, out=tmp_path / "two")

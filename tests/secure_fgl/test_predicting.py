@@ -54,7 +54,7 @@ def rating_sites(root: Path) -> None:
     rng = np.random.default_rng(5)
     (root / "spec.yaml").write_text(
         spec(
-            name="films", task="rating", users=40, items=20, lowest=1.0, highest=5.0, records=256,
+            name="films", task="rating", users=40, items=20, lowest=1.0, highest=5.0, records=64,
             split=[0.6, 0.2, 0.2],
         )
     )  # fmt: skip
@@ -97,6 +97,7 @@ def write(path: Path, head: list[str], rows: list[list[Any]]) -> None:
         table.writerows(rows)
 
 
+SHARED = "Model: the shared one"
 KINDS = {
     "node": (node_sites, "fed_per", {"hidden": 8, "lr": 0.05}),
     "graph": (lambda root: graph_sites(root, multilabel=False), "fed_avg", {"hidden": 8}),
@@ -139,7 +140,7 @@ def test_evaluations_of_all_sites_add_up_to_the_run_s_scores(
     for name in SITES:
         shown = invoke("evaluate", root / "run", "--site", root / "data" / name, "--format", "json")
         assert shown.exit_code == 0, shown.stderr
-        assert f"that of {name}" in shown.stderr
+        assert (SHARED if KINDS[kind][1] == "fed_avg" else f"that of {name}") in shown.stderr
         found[name] = json.loads(shown.stdout)
     if kind in ("node", "graph"):
         right = sum(one["correct"] for one in found.values())
@@ -279,6 +280,20 @@ def test_whose_model_is_used_is_said_and_can_be_chosen(
     root = runs["graph"]
     shown = invoke("evaluate", root / "run", "--site", root / "data/east", "--of", "nobody")
     assert shown.exit_code == 2 and "east, north, south, west" in shown.stderr
+
+
+def test_a_shared_model_s_file_knows_no_training_records_and_says_so(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    root, file = runs["rating"], tmp_path / "model.npz"
+    done = invoke("model", "export", root / "run", "--to", file)
+    assert done.exit_code == 0, done.stderr
+    words = ("evaluate", file, "--site", root / "data/west")
+    shown = invoke(*words)
+    told = " ".join(shown.stderr.split())
+    assert shown.exit_code == 2 and "does not say which records trained it" in told
+    assert "--part all (includes training records), or evaluate the run" in told
+    assert invoke(*words, "--part", "all", "--out", tmp_path).exit_code == 0
 
 
 def test_an_evaluation_is_what_scikit_learn_says_and_is_written_at_the_site(

@@ -59,7 +59,7 @@ def test_labels_alone_are_pooled_over_sites_and_reach_what_edges_reach() -> None
     assert _bystander([known], "propagation").references() == {"propagation": 2 / 3}
     both = _bystander([known, unknown], "propagation")
     assert both.references() == {"propagation": 3 / 5}
-    assert both.test_records() == 5 and both.not_computed == {}
+    assert both.test_commonest() == 3 / 5 and both.test_records() == 5 and both.not_computed == {}
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +131,18 @@ def test_small_differences_are_called_so_and_equal_ones_level() -> None:
     level = worth(_result(0.80, {"local": 0.80}, test_records=1000))
     assert clear is not None and "chance" not in in_words(clear)
     assert level is not None and "level" in in_words(level) and "chance" not in in_words(level)
+
+
+def test_where_one_class_is_rare_the_sentence_says_that_accuracy_says_little() -> None:
+    said = "Accuracy says little here: 97 % of the test records are of one class; see evaluate"
+    rare = worth(_result(0.97, {"local": 0.96}, test_commonest=0.9751))
+    assert rare is not None and rare.commonest == 0.9751 and said in in_words(rare)
+    for share in (0.9, 0.5, None, "0.98", 1.5, float("nan"), 10**400):
+        other = worth(_result(0.97, {"local": 0.96}, test_commonest=share))
+        assert other is not None and other.commonest is None and "little" not in in_words(other)
+    ranked = {"headline": "test_roc_auc", "metrics": {"test_roc_auc": 0.7}, "references": {}}
+    found = worth({**ranked, "references": {"local": 0.6}, "test_commonest": 0.98})
+    assert found is not None and found.commonest is None
 
 
 def test_of_errors_the_smaller_is_better() -> None:

@@ -38,6 +38,18 @@ def test_the_longest_stretch_near_the_share(
     assert stood(*rows(scores), None) is None
 
 
+@pytest.mark.parametrize(
+    ("scores", "stands"),
+    [([0.9725, 0.9760] * 15, False), ([0.981, 0.985] * 15, False), ([0.98] * 30, True)],
+)
+def test_where_one_class_is_rare_only_a_model_that_gives_no_other_stands(
+    scores: list[float | None], stands: bool
+) -> None:
+    """At 2 % of positives each of these is within 0.01 of the commonest class's share."""
+    assert (stood(*rows(scores), 0.98) is not None) is stands
+    assert all(score is not None and abs(score - 0.98) <= 0.01 for score in scores)
+
+
 def cora(data_root: Path, features: str) -> Config:
     return Config.parse(
         {

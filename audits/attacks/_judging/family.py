@@ -13,7 +13,6 @@ __all__ = ["LEVELS", "biased", "evidence", "settled"]
 
 LEVELS: dict[Evidence, float] = {"there": 1e-3, "signs": 0.05}
 """Chance of at least one such row in a report in which no message tells anything; rarest first."""
-_LONGEST = 600  # of a reason
 
 
 def biased(rows: Sequence[AttackRow]) -> list[bool]:
@@ -102,7 +101,7 @@ def _above(row: AttackRow, level: Evidence, p: float, family: int) -> AttackRow:
         return row.model_copy(update={"verdict": "INCONCLUSIVE", "evidence": "", "reason": reason})
     records = row.n_pos + row.n_neg or figures.gap.n
     more = nulls.more_needed(p, LEVELS["there"] / family, records)
-    reason = f"{above_reason(figures, level, more)}. {row.reason}"[:_LONGEST]
+    reason = f"{above_reason(figures, level, more)}."
     return row.model_copy(update={"verdict": "ABOVE_PRIOR", "evidence": level, "reason": reason})
 
 

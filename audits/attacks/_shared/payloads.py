@@ -89,7 +89,7 @@ NO_DATA = frozenset(
         *("PairCall", "PairBoxes", "PairDown", "PairRows", "Shares", "SelfShares"),
         *("DrawCall", "DrawCommit", "DrawCommits", "DrawLot", "DrawLots"),
         *("Call", "Place", "Farewell", "Survivors", "AllHere", "Vote", "Votes"),
-        *("Acknowledgement", "Witnessed", "Canary", "Listed"),
+        *("Acknowledgement", "Witnessed", "Canary", "Listed", "BudgetHeads", "BudgetNotes"),
     }
 )
 """The layer's messages that hold keys, seeds, who is there, digests and signatures, and no data."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["ALONE", "GATHERED", "ON_NODES", "Worth", "in_words", "not_computed", "worth"]
+__all__ = ["ALONE", "GATHERED", "ON_NODES", "Worth", "in_words", "not_computed", "table", "worth"]
 
 ALONE: Mapping[str, str] = {
     "local": "local only",
@@ -32,6 +32,8 @@ GATHERED: Mapping[str, str] = {
 ON_NODES = ("local", "propagation", "local_propagation", "logistic", "boosted")
 """What a federation of nodes is to be compared with."""
 
+RARE = 0.9
+"""Of all test records in one class; beyond it, a model that gives no other is as accurate."""
 _FALLING = ("test_mae", "test_rmse")  # errors: the smaller is the better
 _METRICS = ("test_accuracy", "test_roc_auc", *_FALLING)
 _MOST = 1 << 53
@@ -53,6 +55,8 @@ class Worth(NamedTuple):
         margin: two standard errors of the difference, as if both were scored on test records of
             their own; 0 where nobody counted them.
         without: references that sites could compute, and that were not compared.
+        commonest: the share of test records in the commonest class, where it makes an accuracy say
+            little (more than `RARE`); else None.
     """
 
     metric: str
@@ -61,6 +65,7 @@ class Worth(NamedTuple):
     value: float
     margin: float
     without: tuple[str, ...]
+    commonest: float | None = None
 
     @property
     def ahead(self) -> float:
@@ -94,6 +99,7 @@ def worth(result: Mapping[str, Any]) -> Worth | None:
         found[best],
         _margin(metric, run, found[best], result.get("test_records")),
         tuple(name for name in ON_NODES if nodes and name not in found),
+        _rare(metric, result.get("test_commonest")),
     )
 
 
@@ -112,7 +118,25 @@ def in_words(found: Worth) -> str:
         told += f" So small a difference may be chance (two standard errors: {found.margin:.4f})."
     if found.without:
         told += f" Not compared with: {', '.join(found.without)}."
+    if found.commonest is not None:
+        percent = math.floor(100 * found.commonest)
+        told += (
+            f" Accuracy says little here: {percent} % of the test records are of one class; "
+            "see evaluate (AUC)."
+        )
     return told
+
+
+def table(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the label and the value of every reference that has one, in the order of `run`."""
+    seen = result.get("references")
+    given = seen if isinstance(seen, Mapping) else {}
+    labels = {**ALONE, **GATHERED}
+    return [
+        (label, f"{value:.4f}")
+        for name, label in labels.items()
+        if (value := _number(given.get(name))) is not None
+    ]
 
 
 def not_computed(result: Mapping[str, Any]) -> dict[str, str]:
@@ -123,6 +147,11 @@ def not_computed(result: Mapping[str, Any]) -> dict[str, str]:
     labels = {**ALONE, **GATHERED}
     told = {name: why for name, why in reasons.items() if name in labels and isinstance(why, str)}
     return {name: _WHY[why] for name, why in told.items() if why in _WHY}
+
+
+def _rare(metric: str, share: object) -> float | None:
+    known = _number(share)
+    return known if metric == "test_accuracy" and known and RARE < known <= 1.0 else None
 
 
 def _margin(metric: str, run: float, value: float, records: object) -> float:

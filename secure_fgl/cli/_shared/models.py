@@ -44,7 +44,7 @@ def model_for(run: Path, folder: Path, of: str | None) -> TrainedModel:
             if of is not None:
                 raise
             trained = finished.trained()
-    return _told(trained)
+    return _told(trained, finished.checkpoint()[1])
 
 
 def _of_file(path: Path, of: str | None) -> TrainedModel:
@@ -59,11 +59,19 @@ def _of_file(path: Path, of: str | None) -> TrainedModel:
     return trained
 
 
-def _told(trained: TrainedModel) -> TrainedModel:
-    """Say which model it is, and what to know of it."""
+def _told(trained: TrainedModel, checkpoint: bytes = b"") -> TrainedModel:
+    """Say which model it is, and what to know of it.
+
+    Args:
+        trained: the model.
+        checkpoint: of the one that all share, of whose weights a client's may be; empty for none.
+    """
     from secure_fgl.cli._shared.output import say
+    from secure_fgl.run.model_digest import npz_digest
 
     whose, facts = trained.facts.get("site"), trained.facts
+    if checkpoint and npz_digest(checkpoint) == facts["weights_sha256"]:
+        whose = None
     if facts.get("after_rounds") != facts.get("best_after_rounds"):
         say(
             f"It is the one after {facts['after_rounds']} rounds: this client was away when the "

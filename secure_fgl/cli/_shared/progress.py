@@ -91,8 +91,10 @@ class RunProgress:
 
 def _scores(metrics: Mapping[str, Any], headline: str) -> str:
     headline = "test_told" if "test_told" in metrics else headline  # under clients' own noise
+    after = f", after round {metrics['round']}" if "round" in metrics else ""
     named = (("val", headline.replace("test_", "val_", 1)), ("test", headline))
     found = [(name, metrics.get(metric)) for name, metric in named]
     if all(value is None for _, value in found):
         return "not scored"
-    return "  ".join(f"{n} no records" if v is None else f"{n} {v:.3f}" for n, v in found)
+    text = "  ".join(f"{n} no records" if v is None else f"{n} {v:.3f}" for n, v in found)
+    return text + after

@@ -237,7 +237,7 @@ class _Watching:
         scored = Folder(office).read("run/metrics.jsonl").splitlines()
         for line in scored[self.told :]:
             metrics = json.loads(line)
-            self.progress(int(metrics.pop("round")), self.rounds, metrics)
+            self.progress(int(metrics["round"]), self.rounds, metrics)
             self.told += 1
 
 
