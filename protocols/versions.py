@@ -122,7 +122,7 @@ ENVELOPE = Format("envelope", 3, "let all parties of a run use one version", mar
 PLAN = Format(
     "plan", 10, "make a plan with this program before a run; audit with the program that made a run"
 )
-LEDGER = Format("ledger", 9, _AUDIT)
+LEDGER = Format("ledger", 10, _AUDIT)
 BUNDLE = Format("bundle", 3, "check it with the program that made it, or ask for a new bundle")
 STATE = Format(
     "kept state", 13, "resume with the program that the run began with, or start it again", b"SFGS"
