@@ -47,7 +47,7 @@ from audits.attacks._methods.statistics import auc
 from audits.attacks._models.canaries import TRIED, Canaries, noted
 from audits.attacks._models.canary_scores import Loss, Score, Span, Target, Trial, targets
 from audits.attacks._models.one_run import bound_of
-from audits.attacks._models.released import UNVOUCHED
+from audits.attacks._models.released import UNTAKEN
 from audits.attacks._shared.material import Array, Exposure, Material
 from audits.attacks._shared.models import Claim
 from audits.attacks._shared.payloads import over_payloads, read_from, sent
@@ -191,7 +191,7 @@ class _Asked:
         asked = {
             f"the {name} model": dict.fromkeys(inside, m) for name, m in released.shared.items()
         }
-        doubts = {f"the {name} model": UNVOUCHED for name in released.unvouched}
+        doubts = {f"the {name} model": UNTAKEN for name in released.untaken}
         own = {c: released.own[c] for c in self._clients if c in released.own}
         if len(own) >= self.fewest:
             asked["a client's own model"] = own

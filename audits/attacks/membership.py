@@ -49,7 +49,7 @@ import numpy as np
 
 from audits.attacks._methods.statistics import auc, best_known, shares_above
 from audits.attacks._models.asked import FEWEST, Asked, Late, Pair, Trial, enough
-from audits.attacks._models.released import UNVOUCHED, Released
+from audits.attacks._models.released import UNTAKEN, Released
 from audits.attacks._shared.material import Array, Material
 from audits.attacks._shared.payloads import sent
 from audits.attacks._shared.rules import Rule
@@ -135,7 +135,7 @@ def _rows(
     asked = Asked(given, chosen, shadows, rng, material)
     for name, model in given.shared.items():
         trials = asked.trials(dict.fromkeys(chosen, model))
-        doubt = UNVOUCHED if name in given.unvouched else ""
+        doubt = UNTAKEN if name in given.untaken else ""
         for row in _judged(f"{name} model", trials, shadows, given.task):
             yield replace(row, doubt=doubt) if isinstance(row, Samples) else row
     own = {client: given.own[client] for client in chosen if client in given.own}

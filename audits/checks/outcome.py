@@ -12,7 +12,7 @@ from audits.checks.parties.own_models import own_models
 from audits.evidence.entries import ROUND
 from audits.evidence.run_files import fail, json_digest
 from audits.evidence.steps import Case, Check, NotChecked
-from audits.evidence.vouched import check_taken
+from audits.evidence.taken_models import check_taken
 from protocols.wire.roles import Role
 
 _MERITS = {"val_told": 1, "val_accuracy": 1, "val_roc_auc": 1, "val_rmse": -1}

@@ -18,7 +18,7 @@ from audits.attacks import Material, Released, _hidden, _proved, attack, chosen
 from audits.attacks._shared.rows import AttackRows
 from audits.checks import outcome
 from audits.evidence.steps import Case, Status
-from audits.evidence.vouched import vouched
+from audits.evidence.taken_models import taken_models
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.view import TotalView
 from protocols.policy.budget import Budget
@@ -31,7 +31,7 @@ from secure_fgl.attack_inputs.materials import material
 from secure_fgl.config import Config
 from secure_fgl.data.records import ClientGraphs, ClientRatings
 from secure_fgl.federation import Federation
-from secure_fgl.run import result
+from secure_fgl.run import result, simulation
 from secure_fgl.store.finished_run import Run
 from tests.secure_fgl.cli_tools import invoke
 
@@ -115,16 +115,33 @@ def test_an_aggregator_that_states_another_model_is_found_by_what_clients_took(
         lie = play(tmp_path / "run", "fed_avg", "masks", keep_models=False)
     (step,) = (step for step in lie.verify().steps if step.status is Status.FAIL)
     assert step.name == "result" and "not the one that clients took" in step.detail
-    assert vouched(Case(averaged.view())) >= set(averaged.view().weights.values())
-    assert not vouched(Case(lie.view())) & set(lie.view().weights.values())
+    assert taken_models(Case(averaged.view())) >= set(averaged.view().weights.values())
+    assert not taken_models(Case(lie.view())) & set(lie.view().weights.values())
     # The control: who believes the aggregator asks its model, which knows nothing of the records.
     monkeypatch.setattr(outcome, "check_taken", lambda *facts: "")
     assert {s.name for s in lie.verify().steps if s.status is Status.FAIL} <= {"report"}
     rows = [row for row in attack(material(lie), ["A12"]).rows if row.protected is not None]
     assert rows == []  # no client vouches for it
-    monkeypatch.setattr(again, "_vouched", lambda case, shared: set(shared))
+    monkeypatch.setattr(again, "_taken", lambda case, shared: set(shared))
     rows = [row for row in attack(material(lie), ["A12"]).rows if row.protected is not None]
     assert rows and all(row.verdict != "FAIL" for row in rows)
+
+
+def test_a_best_model_that_no_client_took_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = simulation.keep_model
+
+    def lied(folder: Any, name: str, state: Any) -> str:
+        with monkeypatch.context() as patched:
+            if name == "best":
+                another_model(patched)
+            return keep(folder, name, state)
+
+    monkeypatch.setattr(simulation, "keep_model", lied)
+    run = play(tmp_path / "run", "fed_avg", "masks", keep_models=False)
+    (step,) = (step for step in run.verify().steps if step.status is Status.FAIL)
+    assert (step.name, step.detail) == ("result", "the best model is none that clients took")
 
 
 def noised(folder: Path) -> Run:

@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["UNVOUCHED", "Candidates", "Released"]
+__all__ = ["UNTAKEN", "Candidates", "Released"]
 
-UNVOUCHED = (
-    "no client's record vouches for the model: that it is the run's is its aggregator's word"
-)
+UNTAKEN = "no client's record vouches for the model: that it is the run's is its aggregator's word"
 
 Array = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -43,7 +41,7 @@ class Released:
         candidates: client -> its records.
         shared: name -> the model that all clients were given, whole; empty: there is none.
         own: client -> its own model, where that is another one than all were given.
-        unvouched: those of them that no client's ledger names.
+        untaken: those of them that no client's ledger names.
         unshared: why no whole model is shared; empty if one is.
         unkept: why no client's own model could be looked at; empty if some could, or if each
             client keeps the shared one.
@@ -63,7 +61,7 @@ class Released:
     own: Mapping[str, object]
     train: Callable[[Mapping[str, Bools], int], object]
     confidence: Callable[[object, str], Array]
-    unvouched: frozenset[str] = frozenset()
+    untaken: frozenset[str] = frozenset()
     unshared: str = ""
     unkept: str = ""
     read: Mapping[str, tuple[object, object]] = field(default_factory=dict)

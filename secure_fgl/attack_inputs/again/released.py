@@ -22,7 +22,7 @@ from algorithms.tasks.client_model import ClientModel, predictions
 from algorithms.tasks.site import Site
 from audits.attacks import Released
 from audits.evidence.steps import Case
-from audits.evidence.vouched import vouched
+from audits.evidence.taken_models import taken_models
 from protocols.errors import SecureFglError
 from secure_fgl.attack_inputs.again.records import Asked, asked_of
 from secure_fgl.config import Config
@@ -61,7 +61,7 @@ def released_models(
         candidates={name: one.candidates for name, one in asked.items()},
         shared=shared,
         own=own,
-        unvouched=frozenset(shared) - _vouched(case, shared),
+        untaken=frozenset(shared) - _taken(case, shared),
         unshared=unshared,
         unkept=unkept,
         train=again.train,
@@ -102,9 +102,9 @@ def _shared(run: Run, case: Case, size: int) -> tuple[dict[str, object], str]:
     return found, "" if found else why
 
 
-def _vouched(case: Case, shared: Mapping[str, object]) -> set[str]:
+def _taken(case: Case, shared: Mapping[str, object]) -> set[str]:
     """Return which of these models, by the digests of their files, clients took."""
-    taken = vouched(case)
+    taken = taken_models(case)
     return {name for name in shared if case.view.weights.get(name.split(" ")[0], "") in taken}
 
 

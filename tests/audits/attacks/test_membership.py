@@ -127,9 +127,9 @@ def test_a_model_that_knows_nothing_of_its_records_passes(clear: Case) -> None:
 def test_a_model_that_no_client_vouches_for_never_passes(clear: Case) -> None:
     """An aggregator writes a model of its own making; what a model shows still counts."""
     alone = frozenset({"final"})
-    for row in rows(clear, World(20, 240).released(unvouched=alone))[:2]:
+    for row in rows(clear, World(20, 240).released(untaken=alone))[:2]:
         assert row.verdict == "NOT_TESTED" and "no client's record vouches" in row.reason
-    failed = rows(clear, World(18, lift=8.0, seed=2).released(unvouched=alone))
+    failed = rows(clear, World(18, lift=8.0, seed=2).released(untaken=alone))
     assert {row.verdict for row in failed} == {"FAIL"}
 
 

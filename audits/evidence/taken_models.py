@@ -10,16 +10,20 @@ from collections import defaultdict
 from audits.evidence.run_files import fail
 from audits.evidence.steps import Case
 from protocols.plan.steps import Service, Step
-from protocols.wire.roles import Role
 
-__all__ = ["check_taken", "vouched"]
+__all__ = ["check_taken", "taken_models"]
 
 
-def vouched(case: Case) -> frozenset[str]:
-    """Return the digests of shared models that clients took."""
-    clients = set(case.roster.clients)
-    taken = case.ledger_index.of_kind("taken")
-    return frozenset(entry["digest"] for party, entry in taken if party in clients)
+def taken_models(case: Case) -> frozenset[str]:
+    """Return the digests of shared models that more clients took than may collude.
+
+    One that works with the aggregator is counted on under every policy.
+    """
+    clients, found = set(case.roster.clients), defaultdict[str, set[str]](set)
+    for party, entry in case.ledger_index.of_kind("taken"):
+        found[entry["digest"]] |= {party} & clients
+    lying = max(1, case.policy.colluders)
+    return frozenset(digest for digest, parties in found.items() if len(parties) > lying)
 
 
 def check_taken(case: Case, final: str, best: str) -> str:
@@ -42,8 +46,9 @@ def check_taken(case: Case, final: str, best: str) -> str:
     """
     by_ask: dict[int, set[str]] = defaultdict(set)
     for party, entry in case.ledger_index.of_kind("taken"):
-        if case.roster.party(party).role is not Role.CLIENT:
-            fail("result", f"{party} took a model and is no client")
+        ask = case.exchanges.all.get(entry["exchange"])
+        if ask is None or party not in ask.members or entry["round"] != ask.round:
+            fail("result", f"{party} took a model that nobody handed out")
         by_ask[entry["exchange"]].add(entry["digest"])
     if case.plan.splits is not None or not final:
         return ""
@@ -53,6 +58,10 @@ def check_taken(case: Case, final: str, best: str) -> str:
     last = {d for n, found in by_ask.items() if case.exchanges.all[n].name in asks for d in found}
     if last and final not in last:
         fail("result", "the last model is not the one that clients took after the last round")
-    if last and best and best not in vouched(case):
+    if last and best and best not in taken_models(case):
         fail("result", "the best model is none that clients took")
-    return "" if {final, best} - {""} <= vouched(case) else "; no client vouches for the last model"
+    return (
+        ""
+        if {final, best} - {""} <= taken_models(case)
+        else "; no client vouches for the last model"
+    )
