@@ -228,8 +228,7 @@ def test_a_client_that_took_a_model_of_no_ask_and_one_that_took_another(toy, vie
     other = setting(took, digest="ab" * 32)
     finds("result", "clients of one Ask took different models", rewrite(toy, view, other))
     case = Case(rewrite(toy, view, other))
-    assert "ab" * 32 not in taken_models(case)  # one client, and one may collude
-    assert case.policy.colluders == 1 and taken_models(case)
+    assert taken_models(case) and "ab" * 32 not in taken_models(case)  # one client may lie
 
 
 def test_o10_a_cohort_below_the_minimum(toy, view):
