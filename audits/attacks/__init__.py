@@ -18,6 +18,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
+from audits.attacks import structure
 from audits.attacks._judging.earlier import carried, claims_carried
 from audits.attacks._judging.family import settled
 from audits.attacks._methods.opened import unrecorded
@@ -53,7 +54,9 @@ from audits.evidence.ledger_index import LedgerIndex
 from audits.evidence.steps import Case
 from crypto.signing.canonical import canonical
 from crypto.signing.merkle import root
+from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError
+from protocols.plan.steps import Step
 
 __all__ = [
     "AT_ONE_SITE",
@@ -104,6 +107,10 @@ _CAPTURED = {"A01", "A02", "A03", "A04", "A05", "A06", "A11", "A13"}
 _HIDDEN = (
     "others' ledgers show that more of it may have been read, in exchange {}, than its reader "
     "recorded; what nobody kept cannot be attacked"
+)
+_ALONE = (
+    "noise was added to what was read, so nobody can compute it again, and what it was is its "
+    "reader's word"
 )
 _SIDES = (
     "the sides of all {} clients and of the aggregator are needed, and here is one client's alone"
@@ -239,23 +246,38 @@ def attack(
     )
 
 
-def _hidden(material: Material) -> dict[str, int]:
-    """Return payload -> an exchange in which its reader may have read more than it kept."""
+def _hidden(material: Material) -> dict[str, str]:
+    """Return payload -> why what its reader kept of it proves nothing.
+
+    It may have read more than it kept; or, where noise was added, have kept something else.
+    """
+    case = material.case
+    sums = case.plan.all_of(Disclosure.SUM, Step.UP)
+    totals = {p for item in sums for p in payloads.payloads_of(item, case.plan, case.policy)}
+    found = dict[str, str]()
+    for one in material.exposures:
+        if one.alone:
+            found |= dict.fromkeys({one.payload} if one.payload else totals, _ALONE)
     if material.units:
-        return {}  # one client's side: the reader's ledger is not there
+        return found  # one client's side: the reader's ledger is not there
     try:
-        return unrecorded(material.case)
+        hidden = unrecorded(case)
     except EvidenceError:  # the ledgers contradict each other, so nobody knows what was read
-        return dict.fromkeys(payloads.PAYLOADS, 0)
+        hidden = dict.fromkeys(payloads.PAYLOADS, 0)
+    return found | {payload: _HIDDEN.format(number) for payload, number in hidden.items()}
 
 
-def _proved(made: AttackRows, row: AttackRow, hidden: Mapping[str, int]) -> AttackRow:
+def _captured(row: AttackRow) -> bool:
+    return row.id in _CAPTURED or (row.id == "A09" and row.what.startswith(structure.SINGLETONS))
+
+
+def _proved(made: AttackRows, row: AttackRow, hidden: Mapping[str, str]) -> AttackRow:
     """Return a row, NOT_TESTED where it rests on what the attacker alone says that it read."""
-    silent = row.verdict in ("PASS", "NOT_APPLICABLE") and row.id in _CAPTURED
+    silent = row.verdict in ("PASS", "NOT_APPLICABLE") and _captured(row)
     about = {row.payload} if row.payload else {*chosen([row.id])[0].payloads}
     if not silent or not (found := about & hidden.keys()):
         return row
-    return made.untested(_HIDDEN.format(hidden[min(found)]), row)
+    return made.untested(hidden[min(found)], row)
 
 
 def _same(earlier: AttackReport, case: Case, heads: str) -> bool:

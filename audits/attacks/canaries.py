@@ -38,7 +38,7 @@ canaries, and what they are made of, are this project's own (ADR 0072).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -47,6 +47,7 @@ from audits.attacks._methods.statistics import auc
 from audits.attacks._models.canaries import TRIED, Canaries, noted
 from audits.attacks._models.canary_scores import Loss, Score, Span, Target, Trial, targets
 from audits.attacks._models.one_run import bound_of
+from audits.attacks._models.released import UNTAKEN
 from audits.attacks._shared.material import Array, Exposure, Material
 from audits.attacks._shared.models import Claim
 from audits.attacks._shared.payloads import over_payloads, read_from, sent
@@ -190,6 +191,7 @@ class _Asked:
         asked = {
             f"the {name} model": dict.fromkeys(inside, m) for name, m in released.shared.items()
         }
+        doubts = {f"the {name} model": UNTAKEN for name in released.untaken}
         own = {c: released.own[c] for c in self._clients if c in released.own}
         if len(own) >= self.fewest:
             asked["a client's own model"] = own
@@ -200,7 +202,9 @@ class _Asked:
                 continue
             trials = [self._of_model(client, models[client], alone) for client in models]
             held = models is not own and not self._given.controls  # else it stays at its site
-            yield from self._rows(_MODEL, what, trials, (), held=held)
+            for row in self._rows(_MODEL, what, trials, (), held=held):
+                doubt = doubts.get(name, "")
+                yield replace(row, doubt=doubt) if isinstance(row, Samples) else row
 
     def _of_model(self, client: str, model: object, alone: Mapping[str, object]) -> Trial:
         sure, names = self._given.confidence, [name for name in alone if name != client]

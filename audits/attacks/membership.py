@@ -42,14 +42,14 @@ arXiv:2601.17130, for exchangeability. The prior by a model without the site is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from audits.attacks._methods.statistics import auc, best_known, shares_above
 from audits.attacks._models.asked import FEWEST, Asked, Late, Pair, Trial, enough
-from audits.attacks._models.released import Released
+from audits.attacks._models.released import UNTAKEN, Released
 from audits.attacks._shared.material import Array, Material
 from audits.attacks._shared.payloads import sent
 from audits.attacks._shared.rules import Rule
@@ -135,7 +135,9 @@ def _rows(
     asked = Asked(given, chosen, shadows, rng, material)
     for name, model in given.shared.items():
         trials = asked.trials(dict.fromkeys(chosen, model))
-        yield from _judged(f"{name} model", trials, shadows, given.task)
+        doubt = UNTAKEN if name in given.untaken else ""
+        for row in _judged(f"{name} model", trials, shadows, given.task):
+            yield replace(row, doubt=doubt) if isinstance(row, Samples) else row
     own = {client: given.own[client] for client in chosen if client in given.own}
     if own:
         yield from _judged("a client's own model", asked.trials(own), shadows, given.task)

@@ -25,8 +25,8 @@ mean nothing. Nobody who has such a double can be singled out, so nothing may be
 
 A fourth question is asked of changes of the model in rounds that were captured:
 
-* singletons: does an entry of a total come from one client alone, or from one client and as many
-  others as may collude? Then it is that client's value, in a sum over however many (O12).
+* singletons: does an entry of a captured total come from one client alone, or from one client and
+  as many others as may collude? Then it is that client's value, in a sum over however many (O12).
 
 What it cannot show. It trusts the ledgers: run ``audit verify`` first. Ledgers hold no values, so
 without captures nobody can count who contributed to an entry; what the plan says of it is printed
@@ -62,7 +62,8 @@ __all__ = ["ALL_ROUNDS", "ATTACK", "COHORT", "ONE_ROUND", "SINGLETONS"]
 COHORT = "cohort: is a client in a sum of too few?"
 ONE_ROUND = "one round: do its sums isolate a client?"
 ALL_ROUNDS = "all rounds, if updates hardly change: WARNING LEVEL"
-SINGLETONS = "singletons: is an entry of a sum one client's?"
+SINGLETONS = "singletons: is an entry of a captured sum one client's?"
+"""How the question begins that is asked of captures; of how many totals stands behind it."""
 
 RULE = Rule(
     "1 if a client can be singled out",
@@ -233,14 +234,16 @@ def _samples(payload: str, clients: Sequence[str], asked: _Question) -> Samples:
     )
 
 
-def _single(material: Material, rng: np.random.Generator) -> list[Samples | NotApplicable]:
+def _single(
+    material: Material, rng: np.random.Generator, sums: Sequence[Opened]
+) -> list[Samples | NotApplicable]:
     """Ask which entries of totals have one contributor (O12): counted, or as the plan declares."""
     bare = [
         item
         for item in material.case.plan.all_of(Disclosure.SUM, Step.UP)
         if item.noise is None and _vectors(item)
     ]
-    counted = _counted(material, rng) if bare else None
+    counted = _counted(material, rng, sums) if bare else None
     left = [item for item in bare if counted is None or {*_vectors(item)} != {"delta"}]
     rows: list[Samples | NotApplicable] = [counted] if counted is not None else []
     return rows if counted is not None and not left else [*rows, _declared(left)]
@@ -267,8 +270,13 @@ def _declared(left: Sequence[Item]) -> NotApplicable:
     )
 
 
-def _counted(material: Material, rng: np.random.Generator) -> Samples | None:
-    """Return which clients have an entry to themselves; None without a total that is whole here."""
+def _counted(
+    material: Material, rng: np.random.Generator, sums: Sequence[Opened]
+) -> Samples | None:
+    """Return which clients have an entry to themselves; None without a total that is whole here.
+
+    Of how many of the run's totals this is the row's own name says: of others nothing is known.
+    """
     colluders, rounds = material.case.policy.colluders, dict[int, dict[str, Flags]]()
     for one in material.exposures if not material.units else ():  # at a site others are drawn
         if one.seen is not None and one.cohort > 1 and not one.payload and "delta" in one.raw:
@@ -292,9 +300,10 @@ def _counted(material: Material, rng: np.random.Generator) -> Samples | None:
             planted = np.zeros((len(names), 1), dtype=np.bool_)
             planted[place] = True
             raw &= bool(_alone(np.hstack([moved, planted]), colluders)[place, -1])
-    note = f"{_names(seen)}; {entries} such entries in {plural(len(whole), 'captured total')}"
-    note += f"; {colluders} clients may collude"
-    asked = _Question(SINGLETONS, seen, raw, null, note)
+    note = f"{_names(seen)}; {entries} such entries; {colluders} clients may collude"
+    totals = {(s.round, s.clients) for s in sums if "delta" in {f.name for f in s.message.fields}}
+    what = f"{SINGLETONS} ({len(whole)} of {plural(len(totals), 'total')})"
+    asked = _Question(what, seen, raw, null, note)
     return _samples("P05", clients, asked)
 
 
@@ -343,7 +352,7 @@ class Structure:
                 _combined(record, ALL_ROUNDS, _by_kind),
             ):
                 rows.append(_samples(payload, record.clients, asked))
-        return Findings((*rows, *_single(material, rng)))
+        return Findings((*rows, *_single(material, rng, kinds.get("P05", ()))))
 
 
 def _by_round(one: Opened) -> object:

@@ -12,6 +12,7 @@ from audits.checks.parties.own_models import own_models
 from audits.evidence.entries import ROUND
 from audits.evidence.run_files import fail, json_digest, result_digest
 from audits.evidence.steps import Case, Check, NotChecked
+from audits.evidence.taken_models import check_taken
 from protocols.wire.roles import Role
 
 _MERITS = {"val_told": 1, "val_accuracy": 1, "val_roc_auc": 1, "val_rmse": -1}
@@ -34,14 +35,17 @@ def result(case: Case) -> str:
         fail("result", "the run finished, but there is no result.json")
     if case.result.get("model_sha256", "") != (stated["model"] or None):
         fail("result", "result.json names another model than the aggregator recorded")
+    alone = check_taken(case, stated["model"], stated["best"])
     _skipped(case)
     best = None if _unscored(case) else _best(case)
     if not _same(result_digest(case.result), stated["document"]):
         fail("result", "result.json is not the one that the aggregator recorded")
     models = sum(map(bool, stated.values())) - 2  # two are those of metrics and result.json
     if best is None:
-        return f"digests of {models} models are as recorded; no score left the clients"
-    return f"digests of {models} models, all metrics and those of round {best} are as recorded"
+        return f"digests of {models} models are as recorded{alone}; no score left the clients"
+    return (
+        f"digests of {models} models, all metrics and those of round {best} are as recorded{alone}"
+    )
 
 
 def _skipped(case: Case) -> None:

@@ -106,6 +106,7 @@ _FACTS: dict[str, dict[str, type]] = {
     "rows": {"exchange": int, "round": int},
     "captured": {"digest": str, "exchange": int, "piece": str, "round": int},
     "heads": {"exchange": int, "root": str, "round": int},
+    "taken": {"digest": str, "exchange": int, "round": int},
     "model": {"digest": str, "piece": str},
     "close": {"state": str},
 }
@@ -186,6 +187,11 @@ def _check_model(number: int, entry: Entry) -> None:
         raise EvidenceError("chain", f"entry {number} names no model of a client's own")
 
 
+def _check_taken(number: int, entry: Entry) -> None:
+    if not _DIGEST.fullmatch(entry["digest"]):
+        raise EvidenceError("chain", f"entry {number} states no digest of a model")
+
+
 def _check_release(number: int, entry: Entry) -> None:
     if not all(isinstance(guard, str) for guard in entry["protection"]):
         raise EvidenceError("chain", f"entry {number} holds a fact of the wrong type")
@@ -212,6 +218,7 @@ _MORE: dict[str, Callable[[int, Entry], None]] = {
     "neighbourhood": _check_neighbourhood,
     "offered": _check_offered,
     "release": _check_release,
+    "taken": _check_taken,
 }
 
 

@@ -22,7 +22,6 @@ from protocols.evidence.ledger import Entry
 from protocols.keys.groups import agreement
 from protocols.keys.slots import slot_of
 from protocols.plan.steps import Service, Step
-from protocols.wire.roles import Role
 from protocols.wire.where import Where
 
 __all__ = ["may_be_opened"]
@@ -33,11 +32,12 @@ _TRIED = 10_000  # survivor lists that are tried against a digest, before nothin
 def may_be_opened(case: Case, ask: Asked) -> list[frozenset[str]]:
     """Return whose uploads are in each total of an Ask that may have been opened.
 
-    It counts as opened where the key authority recorded an opening; and where masks are all that
-    protects it, where as many holders released shares as the threshold asks. Colluders, whom the
-    policy assumes, may have given theirs without recording them. Nobody can tell whether shares
-    that left arrived. Without masks no survivor list is served, and of uploads that were lost the
-    aggregator alone says whose they were: such a plan says that it is trusted with that.
+    It counts as opened where an opening was recorded; and where masks are in its protection, where
+    as many holders released shares as the threshold asks, whatever else protects it: whoever holds
+    a key can keep silent about its use. Colluders, whom the policy assumes, may have given theirs
+    without recording them. Nobody can tell whether shares that left arrived. Without masks no
+    survivor list is served, and of uploads that were lost the aggregator alone says whose they
+    were: such a plan says that it is trusted with that.
 
     Raises:
         EvidenceError: whose uploads were counted does not stand in the clients' ledgers.
@@ -49,16 +49,12 @@ def may_be_opened(case: Case, ask: Asked) -> list[frozenset[str]]:
             fail("opened", f"exchange {ask.number}: not the cohort its members sign")
         if not _served(ask):
             found[ask.arrived] = None  # no list was served: the opening itself tells
-    authority = set(case.roster.names(Role.KEY_AUTHORITY))
-    keyed = bool(case.plan.all_of(Disclosure.SUM, Step.OPEN))
-    if keyed and not any(party in authority for party, _ in ask.opens):
-        return list(found)
     lists: dict[str, dict[str, Entry]] = defaultdict(dict)
     for holder, entry in case.exchanges.lists(ask.number):
         lists[entry["list"]][holder] = entry
     for held in lists.values():
         served = held.keys() & _served(ask)
-        if served and (keyed or _enough(case, ask, served)):
+        if served and (ask.opens or _enough(case, ask, served)):
             found[_listed(case, ask, held[min(served)])] = None
     return list(found)
 

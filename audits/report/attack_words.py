@@ -129,8 +129,9 @@ def _about(row: AttackRow) -> str:
     """Return what a row asks, as ``whether ...``."""
     from audits.attacks.structure import SINGLETONS
 
-    if row.id == "A09" and row.what == SINGLETONS:
-        return "whether an entry of a total comes from one client alone"
+    if row.id == "A09" and row.what.startswith(SINGLETONS):
+        which = row.what.removeprefix(SINGLETONS)  # of how many totals
+        return f"whether an entry of a captured total comes from one client alone{which}"
     if row.id == "A06" and row.exact:
         return f"whether too few records are in {named(row.payload)}, or in the difference of two"
     if row.id == "A06" and row.payload == "P11":
@@ -214,7 +215,7 @@ def _structure(row: AttackRow) -> str:
     from audits.attacks.structure import COHORT, SINGLETONS
 
     what = named(row.payload)
-    if row.what == SINGLETONS:
+    if row.what.startswith(SINGLETONS):
         return f"Numbers in {what} come from one client alone, so they are that client's own"
     if row.what == COHORT:
         return f"At least one client is in {what} with fewer others than the policy asks for"

@@ -55,6 +55,7 @@ KINDS = (
     "rows",
     "captured",
     "heads",
+    "taken",
     "model",
     "close",
 )

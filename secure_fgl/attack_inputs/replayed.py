@@ -237,6 +237,7 @@ class ReplayedRun:
         # Noise comes from the operating system: nobody can compute it again.
         exact = case.plan.training is None and all(i.noise is None for i in case.plan.items)
         total: Arrays | None = None
+        alone = not (clear or exact or asked.reader)
         if not clear and reply is not None and asked.reader:
             if unknown:
                 return  # only the reader had the total
@@ -251,7 +252,7 @@ class ReplayedRun:
             if clear and seen is not None and exact:
                 agree(layout, [rounds[one.client]], seen, update)
             counted = seen if clear or one.client in arrived else None
-            yield one.exposure(self, update, counted, 1 if clear else len(arrived))
+            yield one.exposure(self, update, counted, 1 if clear else len(arrived), alone=alone)
 
     def _check_whole(self, party: str, found: set[int], wanted: set[int]) -> None:
         """Nobody may choose what is attacked by taking captured rounds away."""

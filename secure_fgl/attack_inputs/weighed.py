@@ -199,6 +199,7 @@ def _exposure(
         steps=chosen.epochs,
         optimiser=run.config.model.optimiser or "",
         payload=payload,
+        alone=bool(payload) and not _exact(run),
     )
 
 

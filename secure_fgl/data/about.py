@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from protocols.wire.inputs_digest import weights_digest
 from secure_fgl.data.features import Scaling, statistics
 from secure_fgl.data.records import ClientRatings, Part
-from secure_fgl.run.model_digest import weights_digest
 
 __all__ = ["about", "digest_of"]
 

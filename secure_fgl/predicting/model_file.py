@@ -27,8 +27,9 @@ import numpy as np
 from algorithms.tasks import DataSpec
 from algorithms.tasks.client_model import ClientModel
 from protocols.versions import MODEL_FILE
+from protocols.wire.inputs_digest import weights_digest
 from secure_fgl.errors import UsageError, path_of
-from secure_fgl.run.model_digest import npz_bytes, weights_digest
+from secure_fgl.run.model_digest import npz_bytes
 from secure_fgl.store.client_models import Opened, Origin
 from secure_fgl.store.files import FILE_LIMIT, content, create
 from secure_fgl.store.trained_model import TrainedModel, of_all, of_client, size_of

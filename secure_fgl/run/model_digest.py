@@ -1,8 +1,7 @@
-"""The digest by which two runs' models are compared."""
+"""Models as files, and the digest of what such a file holds."""
 
 from __future__ import annotations
 
-import hashlib
 import io
 import zipfile
 from collections.abc import Mapping
@@ -11,18 +10,8 @@ import numpy as np
 
 from audits.evidence.run_files import UNREADABLE
 from protocols.messages import Array
+from protocols.wire.inputs_digest import weights_digest
 from secure_fgl.store.files import FILE_LIMIT
-
-
-def weights_digest(arrays: Mapping[str, Array]) -> str:
-    """Return SHA-256 (hex) over sorted names, dtypes, shapes and little-endian bytes."""
-    digest = hashlib.sha256()
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        little = array.astype(array.dtype.newbyteorder("<"))
-        digest.update(f"{name}|{little.dtype.str}|{little.shape}|".encode())
-        digest.update(little.tobytes())
-    return digest.hexdigest()
 
 
 def npz_bytes(arrays: Mapping[str, Array]) -> bytes:

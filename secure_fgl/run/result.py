@@ -6,22 +6,20 @@ import resource
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import numpy as np
-
 from algorithms.tasks import Task
 from algorithms.tasks.evaluation import Tracked, released
 from algorithms.tasks.site import Site
 from audits.evidence.run_files import read_result, result_digest
 from crypto.homomorphic.he import Scheme
 from protocols.forms import Algorithm
-from protocols.messages import Array, Message
+from protocols.messages import Array
 from protocols.plan.plan import Plan
 from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.inputs_digest import weights_digest, weights_of
 from secure_fgl.config import Config
 from secure_fgl.data import Dataset, Masks
 from secure_fgl.devices.choosing import chosen
 from secure_fgl.run.driver import Meter
-from secure_fgl.run.model_digest import weights_digest
 from secure_fgl.run.parties import bare_backend
 from secure_fgl.run.reference import Bystander
 from secure_fgl.store.finished_run import FORMATS, NOT_JUDGED, Run
@@ -195,15 +193,10 @@ def arrays_of(state: Any) -> dict[str, Array]:
     Where clusters have models of their own, a name begins with the cluster's number.
     """
     if (model := released(state)) is not None:
-        return _weights(model)
+        return weights_of(model)
     clusters = enumerate(getattr(state, "models", ()), 1)
     return {
         f"cluster_{number}_{name}": values
         for number, (_, model) in clusters
-        for name, values in _weights(model).items()
+        for name, values in weights_of(model).items()
     }
-
-
-def _weights(model: Message) -> dict[str, Array]:
-    real = [f.name for f in model.fields if f.wire in ("f4", "f8")]
-    return {name: np.asarray(getattr(model, name)) for name in real}

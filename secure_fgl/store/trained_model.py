@@ -30,12 +30,13 @@ from audits.evidence.steps import Case, Status
 from audits.evidence.verify import verify
 from protocols.errors import EvidenceError
 from protocols.plan.plan import Plan
+from protocols.wire.inputs_digest import weights_digest
 from secure_fgl.catalogue import algorithm_names, preferred_model
 from secure_fgl.config import Config
 from secure_fgl.data.kinds import build_task, model_name
 from secure_fgl.data.own.spec import OwnSpec
 from secure_fgl.errors import UsageError
-from secure_fgl.run.model_digest import npz_digest, weights_digest
+from secure_fgl.run.model_digest import npz_digest
 from secure_fgl.store.client_models import Opened, Origin
 from secure_fgl.store.files import create
 from secure_fgl.store.site_models import spec_of

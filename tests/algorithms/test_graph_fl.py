@@ -21,10 +21,10 @@ from algorithms.scores.once import total
 from algorithms.tasks.site import Labelled
 from protocols.disclosures.sum.view import TotalView
 from protocols.rounds import Cohort, Reply
+from protocols.wire.inputs_digest import weights_digest
 from secure_fgl.checking import small
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
-from secure_fgl.run.model_digest import weights_digest
 from tests.toys.kinds import sites_of, task_of
 from tests.toys.quadratic import drive
 from tests.toys.stage import play

@@ -16,7 +16,7 @@ from algorithms.tasks.ego import EgoTask
 from algorithms.tasks.inputs.near import near
 from algorithms.tasks.site import Labelled
 from protocols.messages import Message
-from secure_fgl.run.model_digest import weights_digest
+from protocols.wire.inputs_digest import weights_digest
 from tests.algorithms.test_graph_fl import driven, node_task
 from tests.toys.kinds import sites_of, task_of
 from tests.toys.stage import play

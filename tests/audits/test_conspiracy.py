@@ -11,6 +11,8 @@ from dataclasses import replace
 import pytest
 
 from audits.evidence.run_files import RunView
+from audits.evidence.steps import Case
+from audits.evidence.taken_models import taken_models
 from audits.evidence.verify import verify
 from crypto.signing.checkpoint import Checkpoint
 from crypto.signing.merkle import Tree
@@ -208,7 +210,7 @@ def smaller(toy: Toy, members: tuple[str, ...]) -> Change:
     def change(owner: str, entry: Entry) -> list[Entry]:
         if entry.get("round") != 2:
             return [entry]
-        if entry["kind"] == "heads":
+        if entry["kind"] in ("heads", "taken"):
             return [] if owner in absent else [entry]
         if {owner, entry.get("sender"), entry.get("recipient")} & absent:
             return []
@@ -216,6 +218,17 @@ def smaller(toy: Toy, members: tuple[str, ...]) -> Change:
         return [{**moved, "members": len(members)} if entry["kind"] == "open" else moved]
 
     return change
+
+
+def test_a_client_that_took_a_model_of_no_ask_and_one_that_took_another(toy, view):
+    took = where(CLIENT, kind="taken", round=2)
+    finds(
+        "result", "took a model that nobody handed", rewrite(toy, view, setting(took, exchange=9))
+    )
+    other = setting(took, digest="ab" * 32)
+    finds("result", "clients of one Ask took different models", rewrite(toy, view, other))
+    case = Case(rewrite(toy, view, other))
+    assert taken_models(case) and "ab" * 32 not in taken_models(case)  # one client may lie
 
 
 def test_o10_a_cohort_below_the_minimum(toy, view):

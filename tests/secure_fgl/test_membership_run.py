@@ -14,15 +14,27 @@ import torch
 from algorithms.tasks import DataSpec
 from algorithms.tasks.inputs.graphs import GraphsData
 from algorithms.tasks.inputs.ratings import RatingsData
-from audits.attacks import Released, attack
+from audits.attacks import Material, Released, _hidden, _proved, attack, chosen
+from audits.attacks._shared.rows import AttackRows
+from audits.checks import outcome
+from audits.evidence.steps import Case, Status
+from audits.evidence.taken_models import taken_models
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.view import TotalView
+from protocols.policy.budget import Budget
+from protocols.policy.policy import PrivacyPolicy
+from protocols.rounds import Reply
+from protocols.sessions.store.recording import Recorder
 from secure_fgl.attack_inputs.again.records import asked_of
 from secure_fgl.attack_inputs.materials import material
 from secure_fgl.config import Config
 from secure_fgl.data.records import ClientGraphs, ClientRatings
 from secure_fgl.federation import Federation
+from secure_fgl.run import result, simulation
 from secure_fgl.store.finished_run import Run
 from tests.secure_fgl.cli_tools import invoke
 
+CAME = Recorder.came
 CLIENTS = 4
 BANKS = {
     "name": "synthetic_banks",
@@ -79,6 +91,112 @@ def test_a_model_that_learnt_its_records_by_heart_fails(averaged: Run) -> None:
     assert "P19" not in {gap["payload"] for gap in report["not_tested"]}
     page = (averaged.path / "report" / "report.md").read_text()
     assert "P19\\) can tell which records were used for training: right in" in page
+
+
+def another_model(patched: pytest.MonkeyPatch) -> None:
+    """Let the aggregator write random weights as its models, and state their digests."""
+    rng, real = np.random.default_rng(5), result.arrays_of
+    made = dict[str, Any]()
+
+    def lied(state: Any) -> dict[str, Any]:
+        for name, values in real(state).items():
+            made.setdefault(name, rng.normal(0, 0.1, values.shape).astype(values.dtype))
+        return made
+
+    patched.setattr(result, "arrays_of", lied)
+
+
+def test_an_aggregator_that_states_another_model_is_found_by_what_clients_took(
+    averaged: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        another_model(patched)
+        lie = play(tmp_path / "run", "fed_avg", "masks", keep_models=False)
+    (step,) = (step for step in lie.verify().steps if step.status is Status.FAIL)
+    assert step.name == "result" and "not the one that clients took" in step.detail
+    assert taken_models(Case(averaged.view())) >= set(averaged.view().weights.values())
+    assert not taken_models(Case(lie.view())) & set(lie.view().weights.values())
+    # The control: without that step nothing contradicts it, and its model is the one asked.
+    monkeypatch.setattr(outcome, "check_taken", lambda *facts: "")
+    assert {s.name for s in lie.verify().steps if s.status is Status.FAIL} <= {"report"}
+    given = released(lie)
+    assert set(given.shared) == given.untaken == {"final and best"}
+    assert not released(averaged).untaken
+
+
+def test_a_best_model_that_no_client_took_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = simulation.keep_model
+
+    def lied(folder: Any, name: str, state: Any) -> str:
+        with monkeypatch.context() as patched:
+            if name == "best":
+                another_model(patched)
+            return keep(folder, name, state)
+
+    monkeypatch.setattr(simulation, "keep_model", lied)
+    run = play(tmp_path / "run", "fed_avg", "masks", keep_models=False)
+    (step,) = (step for step in run.verify().steps if step.status is Status.FAIL)
+    assert (step.name, step.detail) == ("result", "the best model is none that clients took")
+
+
+def noised(folder: Path) -> Run:
+    """Play a captured round whose totals hold noise of all clients together."""
+    policy = PrivacyPolicy.preset("calibrated")
+    chain = tuple(
+        guard.model_copy(update={"epsilon": 100.0, "delta": 1e-5}) if guard.guard == "noise"
+        else guard
+        for guard in policy.rules[Disclosure.SUM]
+    )  # fmt: skip
+    loose = policy.model_copy(
+        update={
+            "name": "loose",
+            "rules": {**policy.rules, Disclosure.SUM: chain},
+            "budget": Budget(epsilon=2000.0, delta=1e-4),
+        }
+    )
+    document = {
+        "algorithm": {"name": "fed_avg", "rounds": 1, "epochs": 1},
+        "model": {"name": "gcn", "hidden": 16, "dropout": 0.0, "weight_decay": 0.0},
+        "data": BANKS,
+        "evaluation": {"references": []},
+        "budget": {"store": f"{folder}.budget"},
+    }
+    return Federation(config=Config.parse(document), policy=loose).run(folder)
+
+
+def another_total(self: Recorder, name: str, where: Any, reply: Reply) -> None:
+    """Keep another total than the one that was read; nobody can compute what noise is in it."""
+    rng, views = np.random.default_rng(7), dict[Any, Any]()
+    for kind, view in reply._views.items():
+        facts = {f.name: getattr(view._total, f.name) for f in view._total.fields}
+        if "delta" in facts:
+            facts["delta"] = rng.normal(0, 0.05, np.shape(facts["delta"]))
+        views[kind] = TotalView(kind(**facts))
+    CAME(self, name, where, Reply(views, reply.answers))
+
+
+def test_a_captured_total_under_noise_makes_no_pass(
+    averaged: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Recorder, "came", another_total)
+    run = noised(tmp_path / "run")
+    assert run.verify().ok  # nothing contradicts it
+    given = material(run)
+    assert given.exposures and all(one.alone for one in given.exposures)
+
+    def verdict(found: Material) -> str:
+        """Return what becomes of a PASS on such a total."""
+        (one,) = chosen(["A05"])
+        made = AttackRows(one, "quick", "00" * 32)
+        blank = made.cut("why")[0][0].model_copy(update={"verdict": "PASS", "payload": "P06"})
+        return _proved(made, blank, _hidden(found)).verdict
+
+    assert verdict(given) == "NOT_TESTED" and "reader's word" in _hidden(given)["P06"]
+    believed = tuple(replace(one, alone=False) for one in given.exposures)
+    assert verdict(replace(given, exposures=believed)) == "PASS"  # the control
+    assert not any(one.alone for one in material(averaged).exposures)  # of clear uploads
 
 
 def test_without_keys_the_shared_model_is_still_looked_at(

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from audits.evidence.run_files import UNREADABLE
-from secure_fgl.run.model_digest import npz_bytes, npz_digest, weights_digest
+from protocols.wire.inputs_digest import weights_digest
+from secure_fgl.run.model_digest import npz_bytes, npz_digest
 from secure_fgl.store import run_folder as runs
 from secure_fgl.store.files import Folder
 from tests.secure_fgl.cli_tools import config, invoke

@@ -45,6 +45,8 @@ class Exposure:
         lr, steps: step size and gradient steps of the round; public settings.
         optimiser: ``sgd``, ``adamw`` or ``adam``, a public setting too; empty: unknown.
         afresh: as `raw`, of a client without memory; None where it remembers nothing of others.
+        alone: `seen` is a total that its reader alone vouches for: with noise in it, nobody can
+            compute it again.
         payload: the id of what was read, where it is no upload and no total: ``P21``.
     """
 
@@ -60,6 +62,7 @@ class Exposure:
     optimiser: str = ""
     afresh: Mapping[str, Array] | None = None
     payload: str = ""
+    alone: bool = False
 
 
 def change(values: Mapping[str, Array]) -> Array | None:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Candidates", "Released"]
+__all__ = ["UNTAKEN", "Candidates", "Released"]
+
+UNTAKEN = "no client's record vouches for the model: that it is the run's is its aggregator's word"
 
 Array = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -39,6 +41,7 @@ class Released:
         candidates: client -> its records.
         shared: name -> the model that all clients were given, whole; empty: there is none.
         own: client -> its own model, where that is another one than all were given.
+        untaken: those of them that no client's ledger names.
         unshared: why no whole model is shared; empty if one is.
         unkept: why no client's own model could be looked at; empty if some could, or if each
             client keeps the shared one.
@@ -58,6 +61,7 @@ class Released:
     own: Mapping[str, object]
     train: Callable[[Mapping[str, Bools], int], object]
     confidence: Callable[[object, str], Array]
+    untaken: frozenset[str] = frozenset()
     unshared: str = ""
     unkept: str = ""
     read: Mapping[str, tuple[object, object]] = field(default_factory=dict)

@@ -101,6 +101,8 @@ class AttackRows:
         # Null controls that are estimates are judged later, all of the report's together.
         biased = None if found.exact else False
         judged = judge(found, self._generator(number), margin=margin, gate=gate, biased=biased)
+        if found.doubt and judged.verdict == "PASS":
+            return self._blank("NOT_TESTED", found.doubt, found.payload, found.what)
         reason = f"{judged.reason}. {found.note}" if found.note else f"{judged.reason}."
         row = AttackRow(
             **self._names(found.payload, found.what),  # type: ignore[arg-type]

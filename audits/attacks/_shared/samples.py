@@ -41,6 +41,7 @@ class Samples:
         bounds: of the metric; intervals are cut there.
         replicas: audit replicas drawn of each client, whose entries stand beside its own.
         alone: of the run's own draw alone, beside a row with replicas; stands where it is FAIL.
+        doubt: why nobody but the attacker vouches for what was looked at; then no PASS rests on it.
         client_clusters: False if `units` are no clients (mechanisms, sums): the row counts none.
     """
 
@@ -65,6 +66,7 @@ class Samples:
     client_clusters: bool = True
     replicas: int = 0
     alone: bool = False
+    doubt: str = ""
 
     def __post_init__(self) -> None:
         for name in ("prior", "raw", "null", "protected"):

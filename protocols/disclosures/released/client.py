@@ -34,6 +34,7 @@ from protocols.sessions.table import Event
 from protocols.wire.codec import decode, encode
 from protocols.wire.control import Acknowledgement
 from protocols.wire.inbox import Incoming
+from protocols.wire.inputs_digest import weights_digest, weights_of
 from protocols.wire.where import Where
 
 
@@ -94,10 +95,15 @@ class ModelKeeping(SessionPart):
         over = where.round - (1 if item.per_round else 0)  # rounds that are over
         if where.round < self._told:
             raise BadEnvelope("A model is of a round before the one whose totals were handed on.")
+        shared = kind is self._plain.exchanges[0].given[0]
         if isinstance(message, SharedTotal):
-            return self._computed(message, over, self._context.dims(item))
-        if item.model == BOUNDED and kind is self._plain.exchanges[0].given[0]:
+            message = self._computed(message, over, self._context.dims(item))
+        elif item.model == BOUNDED and shared:
             self._take(message, over)
+        if item.model and shared:  # so that nobody else has to be believed what it was
+            digest = weights_digest(weights_of(message))
+            facts = {"digest": digest, "exchange": where.exchange, "round": where.round}
+            self._engine.record("taken", facts)
         return message
 
     # --- models that this client computes -------------------------------------------------------

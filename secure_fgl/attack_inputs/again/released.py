@@ -22,6 +22,7 @@ from algorithms.tasks.client_model import ClientModel, predictions
 from algorithms.tasks.site import Site
 from audits.attacks import Released
 from audits.evidence.steps import Case
+from audits.evidence.taken_models import taken_models
 from protocols.errors import SecureFglError
 from secure_fgl.attack_inputs.again.records import Asked, asked_of
 from secure_fgl.config import Config
@@ -60,6 +61,7 @@ def released_models(
         candidates={name: one.candidates for name, one in asked.items()},
         shared=shared,
         own=own,
+        untaken=frozenset(shared) - _taken(case, shared),
         unshared=unshared,
         unkept=unkept,
         train=again.train,
@@ -98,6 +100,12 @@ def _shared(run: Run, case: Case, size: int) -> tuple[dict[str, object], str]:
     if len(found) == 2 and _same(found["final"], found["best"]):
         return {"final and best": found["final"]}, ""
     return found, "" if found else why
+
+
+def _taken(case: Case, shared: Mapping[str, object]) -> set[str]:
+    """Return which of these models, by the digests of their files, clients took."""
+    taken = taken_models(case)
+    return {name for name in shared if case.view.weights.get(name.split(" ")[0], "") in taken}
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -47,7 +47,13 @@ class SaidInAsk:
     afresh: Arrays | None
 
     def exposure(
-        self, run: Settings, update: type[Message], seen: Arrays | None, cohort: int
+        self,
+        run: Settings,
+        update: type[Message],
+        seen: Arrays | None,
+        cohort: int,
+        *,
+        alone: bool = False,
     ) -> Exposure:
         """Return the round as its attacker sees it.
 
@@ -56,6 +62,7 @@ class SaidInAsk:
             update: the message that holds a change of the model.
             seen: what the receiver learnt of it; None: nothing.
             cohort: clients whose data `seen` holds.
+            alone: its reader alone vouches for it.
         """
         model, options = run.config.model, run.config.algorithm
         steps = options.options.get(options.name, {}).get("steps", 1)
@@ -71,6 +78,7 @@ class SaidInAsk:
             steps=options.epochs * int(steps),
             optimiser=model.optimiser or "",
             afresh=self.afresh,
+            alone=alone,
         )
 
 

@@ -124,6 +124,15 @@ def test_a_model_that_knows_nothing_of_its_records_passes(clear: Case) -> None:
         assert row.raw is not None and float(row.raw.value) > 0.75
 
 
+def test_a_model_that_no_client_vouches_for_never_passes(clear: Case) -> None:
+    """An aggregator writes a model of its own making; what a model shows still counts."""
+    alone = frozenset({"final"})
+    for row in rows(clear, World(20, 240).released(untaken=alone))[:2]:
+        assert row.verdict == "NOT_TESTED" and "no client's record vouches" in row.reason
+    failed = rows(clear, World(18, lift=8.0, seed=2).released(untaken=alone))
+    assert {row.verdict for row in failed} == {"FAIL"}
+
+
 def test_nulls_are_at_chance_in_nineteen_of_twenty_seeds(clear: Case) -> None:
     """As the rule reads them: above chance with all of their interval. The seeds are pinned."""
     above, means = [0, 0], np.zeros((20, 2))

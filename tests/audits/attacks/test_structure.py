@@ -21,11 +21,13 @@ from audits.attacks._methods import isolation
 from audits.attacks._methods.isolation import Isolation, draw_prime
 from audits.attacks._methods.opened import Opened, opened_sums
 from audits.attacks._shared.payloads import payload_of
+from audits.attacks._shared.rows import AttackRows
 from audits.attacks._shared.samples import NotApplicable, Samples
 from audits.attacks._shared.verdicts import judge
 from audits.attacks.structure import ALL_ROUNDS, ATTACK, COHORT, ONE_ROUND, SINGLETONS
 from audits.evidence.run_files import RunView
 from audits.evidence.steps import Case
+from audits.report.attack_words import sentence
 from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError
 from protocols.plan.plan import MessagePlan, Plan
@@ -226,20 +228,35 @@ SHARED = [[1.0, 2.0], [1.0, 0.0], [3.0, 4.0], [1.0, 1.0]]
 OWN = [[1.0, 2.0], [1.0, 0.0], [3.0, 0.0], [1.0, 0.0]]
 
 
-def singles(given: Material) -> Samples | None:
-    return structure._counted(given, np.random.default_rng(1))
+def singles(given: Material, totals: int = 1) -> Samples | None:
+    (item,) = given.case.plan.all_of(Disclosure.SUM, Step.UP)
+    sums = [
+        Opened("P05", message, number, frozenset(CLIENTS))
+        for message in item.messages
+        for number in range(1, totals + 1)
+    ]
+    return structure._counted(given, np.random.default_rng(1), sums)
 
 
 def test_o12_who_holds_captures_counts_who_contributed_to_each_entry() -> None:
     found = singles(captured(SHARED))
-    assert found is not None and found.payload == "P05" and found.what == SINGLETONS
+    assert found is not None and found.payload == "P05"
+    assert found.what == f"{SINGLETONS} (1 of 1 total)"
     assert not found.protected.any() and found.raw.all() and not found.null.any()
     leaked = singles(captured(OWN))
     assert leaked is not None and list(leaked.protected) == [1, 0, 0, 0]
-    assert "1 of 4 clients" in leaked.note and "1 such entries in 1 captured total" in leaked.note
+    assert "1 of 4 clients" in leaked.note and "1 such entries" in leaked.note
     # Two more moved it, and they may work with the aggregator.
     assert not singles(captured(SHARED, colluders=0)).protected.any()  # type: ignore[union-attr]
     assert singles(captured(SHARED, colluders=2)).protected.any()  # type: ignore[union-attr]
+
+
+def test_o12_of_how_many_totals_it_was_counted_stands_in_every_sentence() -> None:
+    found = singles(captured(SHARED), totals=31)
+    assert found is not None
+    row = AttackRows(ATTACK, "quick", "00" * 32).row(1, found)
+    assert row.verdict == "PASS" and "captured sum" in row.what
+    assert "(1 of 31 totals)" in row.what and "(1 of 31 totals)" in sentence(row)
 
 
 def test_o12_nobody_counts_where_a_contributor_was_not_captured() -> None:
