@@ -87,6 +87,8 @@ def _hushed(code: Callable[..., Any], what: str) -> Callable[..., Any]:
         with mute(what):
             return code(*given, **named)
 
+    if (owner := getattr(code, "__self__", None)) is not None:
+        vars(hushed)["__self__"] = owner  # audits ask whose method an answer is
     return hushed
 
 

@@ -72,7 +72,7 @@ def test_the_tutorials_do_what_they_say(folder: Path, capsys: pytest.CaptureFixt
     first = shown["first-run"]
     for words in ("train.up.SUM", "local only", "self-consistent only", "plan_vs_ledger"):
         assert words in first
-    assert "n-10 " in printed  # a record without a label is predicted
+    assert "north-60 " in printed  # a record without a label is predicted
     assert "its own" in printed and "shared" in printed
     assert "are what customer 3 may like best" in printed
     assert "epsilon <= 8.0" in shown["choose-a-policy"]

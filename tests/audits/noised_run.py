@@ -152,6 +152,7 @@ class NoisedRun:
             algorithm="toy", form="mean", rounds=self.rounds, clients=tuple(self.names), data=data,
             policy=self.policy.name, policy_digest=self.policy.digest,
             smallest_cohort=self.policy.smallest_cohort, scheme="none", budget="", warnings=(),
+            minimum_records=0 if self.policy.training else self.policy.minimum_records,
             dims={"d": ENTRIES}, items=items, code={},
         )  # fmt: skip
 

@@ -271,9 +271,9 @@ def asks(plan: Plan) -> int:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_round_with_too_few_clients_is_skipped_alike(policy: str, recorded: Recorded) -> None:
-    lost = recorded("fed_avg", policy, rounds=3, drop="2@2,3@2")
+    lost = recorded("fed_avg", policy, rounds=3, drop="2@2,3@2,4@2")
     assert lost.result["lost_rounds"] == [2]
-    twin = recorded("fed_avg", "unsafe_plaintext", rounds=3, drop="2@2,3@2")
+    twin = recorded("fed_avg", "unsafe_plaintext", rounds=3, drop="2@2,3@2,4@2")
     assert learnt(lost) == learnt(twin) != learnt(recorded("fed_avg", policy, rounds=3))
     assert lost.result["verdict"] == "self-consistent only"
 

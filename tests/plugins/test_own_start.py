@@ -158,13 +158,13 @@ def test_the_check_names_the_line_as_well(tmp_path: Path) -> None:
 
 def test_texts_of_errors_on_tables_called_synthetic_are_not_shown(tmp_path: Path) -> None:
     """`synthetic: true` in spec.yaml is anybody's word; the control is the test above."""
-    shared = {"name": "pilot", "task": "node", "features": 6, "classes": 2, "records": 16}
+    shared = {"name": "pilot", "task": "node", "features": 6, "classes": 2, "records": 64}
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump({**shared, "synthetic": True}))
     names = [f"bank-{n}" for n in range(5)]
     head = "id,label," + ",".join(f"x{n}" for n in range(6)) + "\n"
     for name in names:
         (tmp_path / name).mkdir()
-        rows = "".join(f"n{n},{n % 2}{',1.5' * 6}\n" for n in range(40))
+        rows = "".join(f"n{n},{n % 2}{',1.5' * 6}\n" for n in range(120))
         (tmp_path / name / "nodes.csv").write_text(head + rows)
         (tmp_path / name / "edges.csv").write_text("source,target\nn0,n1\n")
     data = {"name": "own", "root": str(tmp_path), "partition": {"names": names}}

@@ -214,6 +214,7 @@ def test_a_killed_run_goes_on_with_the_same_file_alone(
             {
                 "data": {
                     "options": {"customers": 40, "transactions": 60},
+                    "records": 64,
                     "partition": {"name": "my_fifth", "clients": 5},
                 }
             },

@@ -209,7 +209,10 @@ def test_a_preset_keeps_cohorts_fixed_where_that_costs_nothing(
 def test_an_algorithm_that_splits_clients_keeps_the_presets_rule() -> None:
     document = {
         "algorithm": {"name": "gcfl"},
-        "data": {"name": "synthetic_banks", "partition": {"name": "louvain", "clients": 4}},
+        "data": {
+            "name": "synthetic_banks",
+            "partition": {"name": "louvain_balanced", "clients": 4},
+        },
         "policy": "masks",
     }
     assert Federation.from_config(Config.parse(document)).policy.cohort_changes == "any"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from audits.report.build import build_report
+from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.checking import small
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
@@ -21,7 +22,9 @@ def played(out: Path, policy: str, rounds: int = 2, **options: Any) -> Run:
     document = small.document("gcfl", policy, rounds=rounds)
     document["algorithm"]["options"] = {"gcfl": {**EAGER, **options}}
     document["data"] = {**small.BANKS, "partition": {"name": "iid_nodes", "clients": 8}}
-    return Federation.from_config(Config.parse(document)).run(out)
+    # In clear three are a cohort; as under masks four are to be one.
+    same = PrivacyPolicy.preset(policy).changed(minimum_cohort=3)
+    return Federation(config=Config.parse(document), policy=same).run(out)
 
 
 @pytest.fixture(scope="module")

@@ -40,6 +40,7 @@ def federation(hops, chosen, clients=5, rounds=2):
         "data": {
             "name": "synthetic_banks",
             "options": {"customers": 12, "transactions": 60},
+            "records": 64,
             "partition": {
                 "name": "dirichlet_linked",
                 "clients": clients,

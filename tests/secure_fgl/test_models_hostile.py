@@ -292,7 +292,7 @@ def test_a_vocabulary_is_found_from_inside_the_folder(
         (root / "vocabulary").mkdir()
         (root / "vocabulary" / "items.txt").write_text(words)
         rng, digest = np.random.default_rng(1), hashlib.sha256(words.encode()).hexdigest()
-        scale = {"lowest": 1.0, "highest": 5.0, "records": 256, "split": [0.6, 0.2, 0.2]}
+        scale = {"lowest": 1.0, "highest": 5.0, "records": 64, "split": [0.6, 0.2, 0.2]}
         text = sites.spec(
             name="films", task="rating", users=40, items=20, vocabulary={"items": digest}, **scale
         )

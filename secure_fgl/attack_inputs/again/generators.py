@@ -47,7 +47,8 @@ def helps(form: Form[Any]) -> tuple[Exchange, Help | Published] | None:
         aid = getattr(exchange.answer, "__self__", None)
         if isinstance(aid, Help) and exchange.given == (Turn,):
             return exchange, aid
-        if isinstance(aid, Published) and exchange.answer == aid.cross:
+        whole = getattr(exchange.answer, "__wrapped__", exchange.answer)  # under `muting.quiet`
+        if isinstance(aid, Published) and whole == aid.cross:
             return exchange, aid
     return None
 
