@@ -55,7 +55,15 @@ _DISCLOSED = {
     Disclosure.WEIGHTED_SUM: "L1.3",
 }
 IDS = frozenset(
-    (*_RULES.values(), *(id for _, id in _WARNINGS), *_DISCLOSED.values(), TOTALS, "L1.10", "L8")
+    (
+        *_RULES.values(),
+        *(id for _, id in _WARNINGS),
+        *_DISCLOSED.values(),
+        TOTALS,
+        "L1.10",
+        "L1.11",
+        "L8",
+    )
 )
 """Every id that this program names."""
 

@@ -25,6 +25,13 @@ _ATTACKED = (
 )
 
 
+def _of_persons(plan: Plan) -> tuple[str, ...]:
+    if not plan.minimum_records:
+        return ()
+    text = "The floor on persons counts training records: what leaves of records without labels "
+    return (named(f"{text}(rows of neighbours, answers to generators) is not under it.", "L1.11"),)
+
+
 def limits(
     plan: Plan,
     *,
@@ -47,6 +54,7 @@ def limits(
         *_of_scores(scores),
         *(f"{w}." for w in plan.warnings if w.startswith(runs_as(plan.algorithm))),
         named("Who took part when, and all sizes, are visible to the network.", "L1.10"),
+        *_of_persons(plan),
         _trust(plan, masked=masked),
         "The aggregator's ledger covers result.json as it was when the run ended, but for its "
         "times, memory and verdict. Bytes and references are the word of who conducted the run.",

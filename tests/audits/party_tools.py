@@ -95,7 +95,11 @@ def play(
     chosen = PrivacyPolicy.preset(policy)
     shared = CONFIG.shared().model_copy(update={"policy": chosen.name})
     algorithm: Any = countless() if noised else None
-    bus = Bus(chosen, rounds, FIVE, algorithm=algorithm, transport="nvflare", config=shared.text())
+    bus = Bus(
+        chosen, rounds, FIVE, algorithm=algorithm, transport="nvflare", config=shared.agreed_text()
+    )  # fmt: skip
+        chosen, rounds, FIVE, algorithm=algorithm, transport="nvflare", config=shared.agreed_text()
+    )
     bus.lose = losing or bus.lose
     bus.play(rounds)
     toy = bus.toy
@@ -125,7 +129,7 @@ def _write(toy: Toy, charter: Charter, party: str, folder: Path) -> None:
         "keys/state": b"a key to kept state",
         "run/plan.json": toy.plan.text().encode(),
         "run/policy.json": text(toy.policy.document()),
-        "run/config.yaml": charter.config.text().encode(),
+        "run/config.yaml": charter.config.agreed_text().encode(),
         "run/roster.json": text({**roster, "parties": toy.roster.document()}),
         f"run/ledger/{party}.jsonl": toy.stores[party].lines,
         "run/private/x": b"kept state",
