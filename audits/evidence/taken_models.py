@@ -55,7 +55,8 @@ def check_taken(case: Case, final: str, best: str) -> str:
     if any(len(found) > 1 for found in by_ask.values()):
         fail("result", "clients of one Ask took different models")
     asks = {i.exchange for i in case.plan.all_of(Service.ASK, Step.DOWN) if not i.per_round}
-    last = {d for n, found in by_ask.items() if case.exchanges.all[n].name in asks for d in found}
+    rounds_end = max((n for n, a in case.exchanges.all.items() if a.name not in asks), default=-1)
+    last = {digest for n, found in by_ask.items() if n > rounds_end for digest in found}
     if last and final not in last:
         fail("result", "the last model is not the one that clients took after the last round")
     if last and best and best not in taken_models(case):
