@@ -97,8 +97,6 @@ def play(
     algorithm: Any = countless() if noised else None
     bus = Bus(
         chosen, rounds, FIVE, algorithm=algorithm, transport="nvflare", config=shared.agreed_text()
-    )  # fmt: skip
-        chosen, rounds, FIVE, algorithm=algorithm, transport="nvflare", config=shared.agreed_text()
     )
     bus.lose = losing or bus.lose
     bus.play(rounds)
