@@ -109,7 +109,7 @@ def test_a_reference_that_fails_leaves_a_run_that_holds(tmp_path: Path, monkeypa
         raise RuntimeError("a fault of ours")
 
     federation = small(evaluation={"references": ["local"]})
-    with monkeypatch.context() as broken:
+    with kept(), monkeypatch.context() as broken:
         broken.setattr(reference, "best_metrics", fails)
         with pytest.raises(RuntimeError):
             federation.run(tmp_path / "run")
