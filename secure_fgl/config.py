@@ -323,7 +323,7 @@ class Config(Strict):
         data: dict[str, Any] = {"root": True}
         if self.data.name == OWN:
             shared = {"name": True, "options": True}
-            data |= {"split": True, "options": True, "partition": shared}
+            data |= {"split": True, "options": True, "records": True, "partition": shared}
         out: Any = {**left, "data": data, "evaluation": {"references": True}}
         document = self.shared().model_dump(mode="json", exclude=out)
         return yaml.safe_dump(document, sort_keys=False)

@@ -19,6 +19,7 @@ from secure_fgl.checking.small import HIDDEN, OPTIONS, ROUNDS, rated
 from secure_fgl.config import Config
 from secure_fgl.data import Dataset, Graph
 from secure_fgl.federation import Federation
+from tests.secure_fgl.cli_tools import few
 
 SITES, EACH, FEATURES = 5, 12, 4
 OF_NODES = {"fed_pub", "graph_fl", "graph_fl_domain"}
@@ -107,7 +108,7 @@ def federation(name: str, task: str, model: str, root: Path) -> Federation:
         "evaluation": {"references": []},
         "seed": 1,
     }
-    return Federation(whole, config=Config.parse(document))
+    return Federation(whole, config=Config.parse(document), policy=few())
 
 
 @pytest.mark.parametrize(("name", "task", "model"), cells())

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -292,8 +293,11 @@ def test_made_up_figures_that_agree_are_found_by_running_again_alone(played: Pla
     assert row.protected is not None and row.prior is not None and row.gap is not None
     # It says that its message told nothing more than none does.
     gone = row.gap.model_copy(update={"value": "0"})
+    assert row.null is not None and row.excess is not None
+    left = Decimal(row.prior.value) - Decimal(row.null.value)
+    more = row.excess.model_copy(update={"value": str(left)})
     nothing = {"protected": row.protected.model_copy(update={"value": row.prior.value})}
-    lie = row.model_copy(update={**nothing, "gap": gone})
+    lie = row.model_copy(update={**nothing, "gap": gone, "excess": more})
     made_up = good.attacks.model_copy(update={"rows": (lie,)})
     signed = good.model_copy(update={"attacks": made_up}).signed_by(key)
     told = joined({FIRST: read_figures(signed.text(), case, FIRST)}, case.plan.clients)

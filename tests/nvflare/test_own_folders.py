@@ -35,7 +35,7 @@ name: loans
 task: node
 features: [age, income]
 classes: ["fine", "risky"]
-records: 16
+records: 64
 split: [0.5, 0.25, 0.25]
 """
 
@@ -45,10 +45,10 @@ def tables(folder: Path, number: int) -> None:
     folder.mkdir(parents=True)
     rows = [
         f"{i},{'risky' if (i + number) % 3 else 'fine'},{i * 3 + number},{i % 5 - number}.5"
-        for i in range(12 + number)
+        for i in range(40 + number)
     ]
     (folder / "nodes.csv").write_text("\n".join(["id,label,age,income", *rows, ""]))
-    edges = [f"{i},{(i * 5 + number) % (12 + number)}" for i in range(12 + number)]
+    edges = [f"{i},{(i * 5 + number) % (40 + number)}" for i in range(40 + number)]
     (folder / "edges.csv").write_text("\n".join(["source,target", *edges, ""]))
 
 

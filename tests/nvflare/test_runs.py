@@ -63,7 +63,7 @@ def test_a_run_that_was_never_joined_is_refused_before_anything_is_opened(
     parties: Parties, second: Charter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     party, never = parties.folders[SITE], "ab" * 16
-    for words in ("start", "stop", "check", "model --out x.npz", "hand-over --out x.zip"):
+    for words in ("stop", "check", "model --out x.npz", "hand-over --out x.zip"):
         verb, *more = words.split()
         said = invoke("site", verb, party, "--run", never, *more)
         assert said.exit_code == 2, (words, said.stdout)

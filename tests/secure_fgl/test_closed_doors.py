@@ -15,6 +15,7 @@ from secure_fgl.errors import UsageError
 from secure_fgl.run import reference
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.run_folder import FileStore
+from tests.kept import kept
 
 SMALL: dict[str, Any] = {
     "algorithm": {"rounds": 1},

@@ -26,13 +26,13 @@ NODES = {"spec": "task: node\nfeatures: [a, b]\nclasses: [fine, risky]\n", "tabl
 def own(root: Path, roles: str, *, labels: bool = True) -> Path:
     """Write four sites whose nodes have these roles in turn, with or without a label."""
     root.mkdir()
-    spec = f"name: few\n{NODES['spec']}records: 16\nsplit: column\nsynthetic: true\n"
+    spec = f"name: few\n{NODES['spec']}records: 64\nsplit: column\nsynthetic: true\n"
     (root / "spec.yaml").write_text(spec)
     rng = np.random.default_rng(0)
     for site in range(CLIENTS):
         (root / f"site-{site}").mkdir()
         rows = ["id,label,a,b,split"]
-        for number in range(16):
+        for number in range(48):
             role = {"t": "train", "v": "val", "x": "test"}[roles[number % len(roles)]]
             kind = number % 2
             a, b = rng.normal(kind, 0.3), rng.normal(1 - kind, 0.3)

@@ -96,7 +96,7 @@ def document(name: str = "fed_avg", **more: Any) -> Config:
         {
             "algorithm": {"name": name, "rounds": 1, "options": small.OPTIONS},
             "model": {"hidden": 4, "dropout": 0.0},
-            "data": {"partition": {"name": "by_owner", "clients": SITES}},
+            "data": {"partition": {"name": "by_owner", "clients": SITES}, "records": 64},
             "transport": {"workers": 1},
             "resume": False,
             **more,
@@ -169,7 +169,7 @@ def films(root: Path, users: int, roles: Sequence[str]) -> Config:
         roles: of the ratings of each of its users.
     """
     spec = {"name": "films", "task": "rating", "users": 200, "items": 12, "lowest": 1}
-    spec |= {"highest": 5, "records": 512, "split": "column"}
+    spec |= {"highest": 5, "records": 128, "split": "column"}
     root.mkdir(parents=True)
     (root / "spec.yaml").write_text(yaml.safe_dump(spec))
     for shop in range(SITES):

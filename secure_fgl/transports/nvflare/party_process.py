@@ -204,7 +204,12 @@ def conduct(process: PartyProcess, transport: Transport) -> str | None:
         "backend": prepared.scheme.name if prepared.scheme else bare_backend(charter.policy),
         "rounds": prepared.config.algorithm.rounds,
         "clients": len(charter.plan.clients),
-        "data": {"name": charter.plan.data.name, "synthetic": charter.plan.data.synthetic},
+        "data": {
+            "name": charter.plan.data.name,
+            "task": charter.plan.data.task,
+            "synthetic": charter.plan.data.synthetic,
+        },
+        "headline": prepared.task.scoring.names[0],
         "metrics": {
             **prepared.metrics(tracked, tracked.best),
             "best_round": outcome.after[tracked.best] if outcome.after else None,

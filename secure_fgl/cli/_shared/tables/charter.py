@@ -87,7 +87,7 @@ def _in_force(charter: Charter) -> Iterator[tuple[str, str]]:
         yield "withstands", plan.withstands_words
     if charter.organisations:
         inside = ", ".join(helpers(charter)) or "none"
-        yield "own clients of aggregator, witness, tag servers", inside
+        yield "own clients", f"of aggregator, witness and tag servers: {inside}"
     synthetic = " (SYNTHETIC DATA)" if data.synthetic else ""
     counts = f"{data.features} features, {data.classes} classes"
     yield (
