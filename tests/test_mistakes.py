@@ -82,7 +82,7 @@ def pilot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         if path:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             Path(path).write_text(text, "utf-8")
-    for line in re.findall(r"^cp .*", OWN, flags=re.M):
+    for line in re.findall(r"^(?:cp|sed) .*", OWN, flags=re.M):
         subprocess.run(shlex.split(line), check=True, timeout=60)
     return tmp_path
 

@@ -267,7 +267,8 @@ def untrained() -> UsageError:
     """Return the error of a run in which nobody has anything to train on."""
     return UsageError(
         "No client has a training record.",
-        why="labels are missing at every site, or no split gives a record to train",
+        why="labels are missing at every site, no split gives a record to train, or each site has "
+        "records of fewer persons than the policy's minimum_records",
         fix="give labels (docs/own-data.md says how a split is chosen); secure-fgl site check "
         "shows each site what its own tables hold",
     )

@@ -79,7 +79,8 @@ def test_account_and_report_count_what_left_with_noise(run: Path) -> None:
     for name in ("html", "md", "json"):
         told = (run / "report" / f"report.{name}").read_text("utf-8")
         assert "one validation or test graph" in told
-    assert f"Of one validation or test graph: {single['value']}; planned: 4" in told
+    counted_line = f"epsilon {single['value']} at delta 1e-05, counted from the ledgers; planned: 4"
+    assert f"Of one validation or test graph: {counted_line}" in told
     ledger = (run / "ledger" / "client-1.jsonl").read_text()
     assert "record_noise(mechanism=discrete_gaussian" in ledger
     (entry,) = (json.loads(line) for line in ledger.splitlines() if '"kind":"budget"' in line)
