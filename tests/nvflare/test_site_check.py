@@ -135,8 +135,9 @@ def test_a_site_that_is_ready_is_told_so_line_by_line(stage: Stage) -> None:
     assert "a user of its own" in others["apart"]["todo"]
     said = {line["check"]: line["said"] for line in found}
     assert "signed by all 5 parties" in said["charter"] and NORTH in said["keys"]
-    assert "fewer than 10 persons" in said["data"]  # on this site's screen, and in no message
-    assert "6 records to train on" in said["data"] and "its own for 359 days" in said["certificate"]
+    assert (
+        "20 records to train on" in said["data"] and "its own for 359 days" in said["certificate"]
+    )
     assert "listens" in said["server"] and "127.0.0.1" in said["server's name"]
     printed = invoke("site", "check", stage.party, "--strict")
     unseen = len(KIT) + (others["network"]["status"] == "NOT CHECKED")
