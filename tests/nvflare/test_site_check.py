@@ -145,6 +145,15 @@ def test_a_site_that_is_ready_is_told_so_line_by_line(stage: Stage) -> None:
     assert "--kit" in printed.stdout and SENTINEL not in printed.stdout
 
 
+def test_a_site_of_few_persons_is_shown_that_it_trains_on_nothing(stage: Stage) -> None:
+    nodes = stage.data / NORTH / "nodes.csv"
+    nodes.write_text("\n".join(nodes.read_text().splitlines()[:13]) + "\n")
+    nodes.with_name("edges.csv").write_text("source,target\n")
+    found = json.loads(invoke("site", "check", stage.party, "--format", "json").stdout)["checks"]
+    said = {line["check"]: line["said"] for line in found}
+    assert "6 records to train on" in said["data"] and "fewer than 10 persons" in said["data"]
+
+
 def test_nothing_is_sent_but_by_the_last_two(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     def sends(*_: object, **__: object) -> None:
         raise AssertionError("something is sent")
