@@ -11,26 +11,15 @@ TORCH  := $(shell grep '^torch==' constraints.txt)
 
 MINUTES ?= 10
 
-# NVFlare's client keeps state for its whole process: after other tests of it no server is found.
-# So each of these files has a process of its own, which waits for others most of the time.
-ENGINE := tests/nvflare/test_engine_logs.py tests/nvflare/test_foreign_jobs.py \
-          tests/nvflare/test_nvflare_run.py tests/nvflare/test_nvflare_sites.py \
-          tests/nvflare/test_rehearsal.py tests/nvflare/test_roles_killed.py \
-          tests/nvflare/test_six_users.py tests/nvflare/test_two_federations.py \
-          tests/nvflare/test_site_refuses.py tests/nvflare/test_site_rounds.py \
-          tests/nvflare/test_two_runs.py
-LOG    := .pytest_cache/engine.log
 CHECKS := .pytest_cache/checks.log
 FOUND  := .pytest_cache/found.log
 
 # Tests of real processes wait now and then; types and rules take what is idle then.
 define all
-mkdir -p $(dir $(LOG)); ( code=0; for file in $(ENGINE); do $(BIN)/python -m pytest $(1) $$file; \
-  case $$? in 0|5) ;; *) code=1;; esac; done; exit $$code ) > $(LOG) 2>&1 & engine=$$!; \
+mkdir -p $(dir $(CHECKS)); \
 nice -n 19 $(MAKE) --no-print-directory -k types rules > $(CHECKS) 2>&1 & checks=$$!; \
-$(BIN)/python -m pytest -n 2 --dist worksteal $(1) $(2) $(addprefix --ignore=,$(ENGINE)); code=$$?; \
-wait $$engine || code=1; cat $(LOG); wait $$checks || code=1; cat $(CHECKS); \
-rm -f $(LOG) $(CHECKS); exit $$code
+$(BIN)/python -m pytest -n 2 --dist worksteal $(1) $(2); code=$$?; \
+wait $$checks || code=1; cat $(CHECKS); rm -f $(CHECKS); exit $$code
 endef
 
 # One thread per process: several test workers share the cores, and training is deterministic.

@@ -28,7 +28,7 @@ from secure_fgl.transports.nvflare.controller import Conductor
 from secure_fgl.transports.nvflare.executor import Seat, _asked
 from secure_fgl.transports.nvflare.pushed.awaited import Awaited
 from secure_fgl.transports.nvflare.pushed.carrier import PushCarrier
-from secure_fgl.transports.nvflare.site.codes import TASK, Code, Heard
+from secure_fgl.transports.broker.codes import TASK, Code, Heard
 from secure_fgl.transports.nvflare.wire import (
     Word,
     heard,

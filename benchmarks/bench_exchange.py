@@ -33,10 +33,10 @@ from benchmarks._measure import parser, show
 from benchmarks._wire import Wire, processor
 from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.job import POLL_SECONDS, JobConsole, write_job
-from secure_fgl.transports.nvflare.site import channel
-from secure_fgl.transports.nvflare.site.codes import TASK, Code
-from secure_fgl.transports.nvflare.site.conducting import RelayCarrier
-from secure_fgl.transports.nvflare.site.control import Control
+from secure_fgl.transports.broker import channel
+from secure_fgl.transports.broker.codes import TASK, Code
+from secure_fgl.sites.conducting import RelayCarrier
+from secure_fgl.sites.control import Control
 
 RUN = "5e" * 16
 ROOT = Path(__file__).resolve().parent.parent

@@ -119,13 +119,15 @@ class TransportConfig(Strict):
     """How envelopes travel.
 
     Attributes:
-        name: ``memory`` plays all roles in one process; ``nvflare`` rehearses a run between
-            organisations on this machine, with processes of their own.
+        name: ``memory`` plays all roles in one process; ``broker`` rehearses a run between
+            organisations on this machine, with processes and a server of their own.
+        url: of the broker between organisations, ``tls://HOST:PORT``, for ``charter draw``.
         workers: how many processes play the clients of a simulation; 1: this one alone; None: see
             `secure_fgl.run.workers.count`. Nothing that leaves depends on it.
     """
 
-    name: Literal["memory", "nvflare"] = "memory"
+    name: Literal["memory", "broker"] = "memory"
+    url: str | None = None
     workers: int | None = Field(default=None, ge=1, le=1024)
 
 

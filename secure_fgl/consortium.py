@@ -11,13 +11,13 @@ from pydantic import Field, ValidationError, model_validator
 
 from protocols.strict import Strict, not_yaml, problems, read_yaml
 from protocols.wire.roles import Role
+from secure_fgl.charters.facts import misnamed_organisation
+from secure_fgl.charters.organisations import alike, too_few
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import settings_text
-from secure_fgl.transports.nvflare.facts import misnamed_organisation
-from secure_fgl.transports.nvflare.rules.apart import alike, too_few
 
 if TYPE_CHECKING:
-    from secure_fgl.transports.nvflare.facts import Facts
+    from secure_fgl.charters.facts import Facts
 
 __all__ = ["Consortium"]
 

@@ -341,9 +341,9 @@ class Federation:
         from secure_fgl.run.driver import one_thread_and_deterministic
         from secure_fgl.run.faults import drops
         from secure_fgl.run.resuming import check_same
+        from secure_fgl.sites.rehearsal import rehearse
         from secure_fgl.store.run_folder import RunFolder
         from secure_fgl.tracking.sinks import Sinks
-        from secure_fgl.transports.nvflare.office.rehearsal import rehearse
 
         self.plugins.unchanged()
         if plan is not None:
@@ -352,7 +352,7 @@ class Federation:
         if plan is not None and (differences := drift(plan, wanted)):
             raise PlanDrift(differences)
         into = Path(out or self.default_folder())
-        if self.config.transport.name == "nvflare":
+        if self.config.transport.name == "broker":
             simulated = resume or profile or approvals or connect or self._whole is not None
             with watched(progress, self.headline) as seen:
                 return rehearse(self, plan or wanted, into, seen, tell, simulated=bool(simulated))

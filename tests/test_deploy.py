@@ -354,6 +354,6 @@ def test_commands_of_units_are_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         wanted = "is not a party's folder" if name == PARTY else "cannot be read"
         assert wanted in " ".join(found.stderr.split())
     codes = {int(code) for code in settings(PARTY)["RestartPreventExitStatus"][0].split()}
-    from secure_fgl.transports.nvflare.site.supervisor import _TOLD
+    from secure_fgl.sites.supervisor import _TOLD
 
     assert codes == {*_TOLD}

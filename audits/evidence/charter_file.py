@@ -1,6 +1,6 @@
 """``charter.json``: what the parties of a run between organisations agreed on, for auditors.
 
-A charter is drawn up and signed before the run (`secure_fgl.transports.nvflare.charter`). Here
+A charter is drawn up and signed before the run (`secure_fgl.charters.charter`). Here
 it is evidence: nothing of it is believed until the step ``approvals`` has held it against the run.
 """
 
@@ -26,7 +26,7 @@ _ADDED = ("signatures", "refusals")  # what parties say to it, and so no part of
 
 CHARTER_LIMIT = 64 << 20  # bytes; a plan of a thousand clients is far below
 _TEXTS = ("run", "nonce", "plan", "policy", "config")
-_LONGEST = 120  # characters of a site's or an organisation's name in a report
+_LONGEST = 120  # characters of an organisation's name in a report
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class CharterFile:
         run, nonce: the run's name and what makes it new, in hex.
         parties: the roster's entries, plain data.
         plan, policy, config: what was agreed, as text.
-        sites: by party, the engine's name of the site where it is reached.
+        carriers: by party, the public key of its connection to the broker.
         organisations: by party, whose it is; empty where the charter names none.
         signatures: by party, over `signed`.
         refused: who refused it.
@@ -50,7 +50,7 @@ class CharterFile:
     plan: str
     policy: str
     config: str
-    sites: Mapping[str, str]
+    carriers: Mapping[str, str]
     signatures: Mapping[str, bytes]
     signed: bytes
     organisations: Mapping[str, str] = field(default_factory=dict)
@@ -81,7 +81,7 @@ def read_charter(data: bytes) -> CharterFile:
         return CharterFile(
             **texts,
             parties=tuple(parties),
-            sites=_names(found["sites"]),
+            carriers=_names(found["carriers"]),
             organisations=_names(found.get("organisations", {})),
             signatures={name: bytes.fromhex(value) for name, value in signatures.items()},
             refused=tuple(sorted(_refusals(found.get("refusals", {})))),

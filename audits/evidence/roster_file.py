@@ -16,7 +16,7 @@ from protocols.wire.roster import Party, Roster
 __all__ = ["RosterFile", "read_roster"]
 
 ROSTER_LIMIT = 64 << 20  # bytes; a party takes 2.6 kB (two public keys in hex)
-TRANSPORTS = ("memory", "nvflare")
+TRANSPORTS = ("memory", "broker")
 _ROSTER_KEYS = {"run", "nonce", "transport", "parties"}
 _PARTY_KEYS = {"name", "role", "verify", "seal"}
 

@@ -103,11 +103,11 @@ def _scope(report: Report) -> str:
 def _named(report: Report) -> list[str]:
     """Return who is where and whose it is, where a charter says so."""
     rows = [
-        (_(party.name), _(words.role(party.role)), _(party.organisation), _(party.site))
+        (_(party.name), _(words.role(party.role)), _(party.organisation))
         for party in report.parties
-        if party.site
+        if party.organisation
     ]
-    return [_table(("party", "role", "organisation", "site"), rows)] if rows else []
+    return [_table(("party", "role", "organisation"), rows)] if rows else []
 
 
 def _budget(report: Report) -> str:

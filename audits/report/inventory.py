@@ -206,7 +206,6 @@ def parties(
         yardstick: of the same run.
         charter: says where each party is and whose it is; None without one.
     """
-    sites = charter.sites if charter is not None else {}
     organisations = charter.organisations if charter is not None else {}
     facts: dict[str, dict[str, int]] = {}
     for kind, (count, size) in _COUNTED.items():
@@ -221,7 +220,6 @@ def parties(
             name=entry["name"],
             role=entry["role"],
             key=key_id(bytes.fromhex(entry["verify"])),
-            site=sites.get(entry["name"], ""),
             organisation=organisations.get(entry["name"], ""),
             **{**nothing, **facts.get(entry["name"], {})},
         )

@@ -81,7 +81,6 @@ class PartyFacts(Strict):
     name: str = Setting(description="as on the roster")
     role: str = Setting(description="client, aggregator, key authority, ...")
     key: str = Setting(description="first 16 hex digits of the SHA-256 of its signing key")
-    site: str = Setting("", description="by the charter; empty without one")
     organisation: str = Setting("", description="by the charter; empty without one")
     sent: int = Setting(description="envelopes")
     sent_bytes: int = Setting(description="on the wire")
@@ -325,7 +324,7 @@ class Report(Shown):
     schema_version: Literal[9] = Setting(REPORT_VERSION, description="number of the format")
     tool: Tool = Setting(default_factory=Tool)
     subject: Subject
-    transport: str = Setting(description="how messages travelled: `memory` or `nvflare`")
+    transport: str = Setting(description="how messages travelled: `memory` or `broker`")
     side: str = Setting("", description="the party whose ledger alone is told; empty: all parties")
     notes: tuple[str, ...] = Setting(description="what to read first; empty if nothing")
     summary: str = Setting(description="the run in a few sentences")

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-if "secure_fgl.transports.nvflare.site.session" in sys.orig_argv:
+if "secure_fgl.sites.session" in sys.orig_argv:
     import numpy as np
 
     import secure_fgl  # noqa: F401 - it looks whose the floors are, first
@@ -21,7 +21,7 @@ if "secure_fgl.transports.nvflare.site.session" in sys.orig_argv:
     from protocols.disclosures.sum.view import Summands
     from protocols.wire.envelope import Envelope, commitment
     from protocols.wire.gateway import Gateway
-    from secure_fgl.transports.nvflare.site import channel
+    from secure_fgl.transports.broker import channel
 
     _file = Path(os.environ["SECURE_FGL_SOAK_TAP"]) / f"{os.getpid()}.jsonl"
     _release, _views, _send = Gateway.release, Summands.views, channel.send

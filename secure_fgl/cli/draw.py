@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -11,17 +12,28 @@ from secure_fgl.cli._shared.charters import OutOption
 from secure_fgl.cli._shared.options import PluginOption
 from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
+_TIME = re.compile(r"([1-9]\d{0,5})(s|m|h)")
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+
 
 @verb
-def draw(
+def draw(  # noqa: PLR0913, PLR0917 - one option a fact
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML configuration.")],
     facts: Annotated[
         list[Path], typer.Argument(metavar="FACTS...", help="NAME.facts.json of every party.")
     ],
-    server: Annotated[
-        str, typer.Option("--server", metavar="NAME", help="The engine's server: the aggregator's.")
-    ],
     out: OutOption,
+    server: Annotated[
+        list[str],
+        typer.Option("--server", metavar="HOST", help="Of the broker, HOST or HOST:PORT; repeat."),
+    ] = [],  # noqa: B006 - typer's way to say "none given"; never changed
+    broker: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Of the broker; its root certificate is made there."),
+    ] = None,
+    deadline: Annotated[
+        str, typer.Option(metavar="TIME", help="How long one exchange may take: 90s, 10m, 2h.")
+    ] = "10m",
     consortium: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="consortium.yaml, to which parties and server are held."),
@@ -29,40 +41,50 @@ def draw(
     plugins: PluginOption = [],  # noqa: B006 - typer's way to say "none given"; never changed
     format: FormatOption = Format.table,
 ) -> int:
-    """Draw up a charter: parties, organisations, sites, plan, policy, configuration and spec.yaml.
+    """Draw up a charter: parties, organisations, broker, plan, policy, configuration and spec.yaml.
 
-    Nobody has signed it yet. No data is read. A client is reached at the site
-    of the engine that is called as it is, the aggregator at the server. Roles that
-    must not work together are of two organisations, and clients of one organisation
-    count once: four organisations with data are the fewest, or three where the policy
-    says minimum_cohort: 2. A client of the aggregator's, a witness's or a tag server's
-    organisation is one of the policy's colluders.
+    Nobody has signed it yet. No data is read. --server, or transport.url of the
+    configuration, is where all parties connect; with --broker the charter holds the
+    root certificate under which they know the server, without it they take one that
+    their system knows. Roles that must not work together are of two organisations,
+    and clients of one organisation count once: four organisations with data are the
+    fewest, or three where the policy says minimum_cohort: 2. A client of the
+    aggregator's, a witness's or a tag server's organisation is one of the policy's
+    colluders.
     """
+    from dataclasses import replace
+
     from protocols.wire.roles import Role
-    from protocols.wire.roster import AGGREGATOR_NAME
+    from secure_fgl.charters.broker import Broker, url_of
+    from secure_fgl.charters.charter import Charter
+    from secure_fgl.charters.organisations import too_few
     from secure_fgl.cli._shared.charters import load_facts, tell, write_charter
     from secure_fgl.cli._shared.output import say
     from secure_fgl.config import Config
     from secure_fgl.consortium import Consortium
     from secure_fgl.errors import UsageError
     from secure_fgl.federation import Federation
-    from secure_fgl.transports.nvflare.charter import Charter
-    from secure_fgl.transports.nvflare.facts import check_site
-    from secure_fgl.transports.nvflare.rules.apart import too_few
+    from secure_fgl.transports.broker.config import new_root
 
-    check_site(server)
+    configuration = Config.load(config)
+    given = list(server) or [*filter(None, [configuration.transport.url])]
+    if not given:
+        raise UsageError("No server is named.", fix="--server fl.example.org, or transport.url")
+    seconds = _seconds(deadline)
+    meeting = Broker(tuple(map(url_of, given)), "", seconds)
     announced = [load_facts(path) for path in facts]
     if consortium is not None:
-        Consortium.load(consortium).check(announced, server)
+        Consortium.load(consortium).check(announced, meeting.hosts[0])
     clients = [found for found in announced if found.party.role is Role.CLIENT]
     if wrong := too_few(found.organisation for found in clients):
         raise UsageError(f"No charter can be drawn up: these are {wrong}.")
-    configuration = Config.load(config)
     federation = Federation.from_config(configuration, plugins)
-    names = [found.party.name for found in announced]
+    if broker is not None:
+        meeting = replace(meeting, root=new_root(broker))
     charter = Charter.draw_up(
         [found.party for found in announced],
-        {name: server if name == AGGREGATOR_NAME else name for name in names},
+        {found.party.name: found.carrier for found in announced},
+        broker=meeting,
         plan=federation.plan(),
         policy=federation.policy,
         config=federation.config,
@@ -75,3 +97,12 @@ def draw(
             say(f"{found.party.name} has new keys, signed by those of {found.last_fingerprint}.")
     tell(charter, out, as_json=format is Format.json)
     return 0
+
+
+def _seconds(text: str) -> int:
+    from secure_fgl.errors import UsageError
+
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise UsageError(f"--deadline {text[:20]} is no time.", fix="write 90s, 10m or 2h")
+    return int(found[1]) * _UNITS[found[2]]

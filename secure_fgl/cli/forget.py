@@ -35,10 +35,10 @@ def forget(
     audit verify finds the signed note, and does not fail for what is gone.
     Copies elsewhere, in backups, stay locked unless the keys were copied too.
     """
+    from secure_fgl.charters.party import load_identity
     from secure_fgl.cli._shared.output import print_json, say
     from secure_fgl.errors import UsageError
     from secure_fgl.store.sides.forgetting import forget as destroyed
-    from secure_fgl.transports.nvflare.party import load_identity
 
     if captures == everything:
         raise UsageError("What is to be destroyed?", fix="say --captures, or --all, and not both")

@@ -45,12 +45,12 @@ def hand_over(
 
     Exits 5 if this side's own evidence is broken; the file is written and says so.
     """
+    from secure_fgl.charters.party import load_identity
     from secure_fgl.cli._shared.output import print_json, say
     from secure_fgl.cli.bundle import final_words
     from secure_fgl.errors import BROKEN, OK
     from secure_fgl.store.sides.figures import handed_on
     from secure_fgl.store.sides.hand_overs import write_hand_over
-    from secure_fgl.transports.nvflare.party import load_identity
 
     told = handed_on(party, lambda: load_identity(party), run=run, yes=yes)
     path, outcome = write_hand_over(party, out, run=run, data=data, figures=told.data)

@@ -51,10 +51,10 @@ def init(
     With --example the configuration of that example, and the policy that it names,
     are written into examples/ here or in DIR.
     """
+    from secure_fgl.charters.organisations import THREE
     from secure_fgl.cli._shared.output import print_json, print_pairs, say
     from secure_fgl.data.own._pilot import pilot_files
     from secure_fgl.errors import UsageError
-    from secure_fgl.transports.nvflare.rules.apart import THREE
 
     if example is not None:
         return _copy_example(example, folder or Path(), format)

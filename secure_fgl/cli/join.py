@@ -21,12 +21,15 @@ def join(
     Exits 5 if a signature is missing or wrong, if somebody refused it, or if it
     names this party with other keys. Nothing is kept then.
     """
+    from secure_fgl.charters.joining import keep
     from secure_fgl.cli._shared.charters import load_charter
     from secure_fgl.cli._shared.output import print_json, print_pairs
-    from secure_fgl.transports.nvflare.joining import keep
+    from secure_fgl.transports.broker.config import keep_connection
 
     kit = keep(party, load_charter(charter))
-    facts = {"run": kit.charter.run, "party": kit.name, "site": kit.charter.sites[kit.name]}
+    keep_connection(party, kit.charter, kit.name)
+    servers = ", ".join(kit.charter.broker.urls)
+    facts = {"run": kit.charter.run, "party": kit.name, "broker": servers}
     if format is Format.json:
         print_json({**facts, "charter": kit.charter.signed.hex()})
     else:

@@ -23,8 +23,8 @@ def merge(
 
     Exits 5 if a signature is none, and 2 if they are not copies of one charter.
     """
+    from secure_fgl.charters.joining import merged
     from secure_fgl.cli._shared.charters import load_charter, tell, write_charter
-    from secure_fgl.transports.nvflare.joining import merged
 
     charter = merged([load_charter(file) for file in files])
     write_charter(out, charter, new=True)

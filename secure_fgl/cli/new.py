@@ -42,14 +42,15 @@ def new(
     exchanged.
     """
     from protocols.wire.roles import Role
+    from secure_fgl.charters.broker import new_carrier_key
+    from secure_fgl.charters.facts import Facts, check_party, misnamed_organisation
+    from secure_fgl.charters.organisations import THREE
+    from secure_fgl.charters.party import new_identity
     from secure_fgl.cli._shared.inputs import choose
     from secure_fgl.cli._shared.options import new_passphrase
     from secure_fgl.cli._shared.output import print_json, print_pairs, say
     from secure_fgl.consortium import Consortium
     from secure_fgl.errors import UsageError
-    from secure_fgl.transports.nvflare.facts import Facts, check_party, misnamed_organisation
-    from secure_fgl.transports.nvflare.party import new_identity
-    from secure_fgl.transports.nvflare.rules.apart import THREE
 
     chosen = Role(choose("role", role.replace("-", "_"), map(str, Role)))
     check_party(name, chosen)
@@ -57,12 +58,10 @@ def new(
         raise UsageError(f"The organisation {wrong}.", fix="--organisation 'Hospital North'")
     if consortium is not None:
         Consortium.load(consortium).check_member(name, chosen, organisation)
-    facts = Facts(
-        new_identity(party, name, chosen, new_passphrase(party, passphrase, passphrase_file)),
-        organisation,
-    )
+    public = new_identity(party, name, chosen, new_passphrase(party, passphrase, passphrase_file))
     path = party / f"{name}.facts.json"
     try:
+        facts = Facts(public, organisation, new_carrier_key(party))
         path.write_bytes(facts.encode())
     except OSError as error:
         raise UsageError(f"{path} cannot be written ({error.strerror}).") from error

@@ -24,8 +24,8 @@ def refuse(
     The party notes the refusal in its folder and starts this charter no more,
     even from a copy that has its signature and not its refusal.
     """
+    from secure_fgl.charters import joining
     from secure_fgl.cli._shared.charters import load_charter, tell, write_charter
-    from secure_fgl.transports.nvflare import joining
 
     charter = joining.refuse(party, load_charter(file), reason)
     write_charter(file, charter)

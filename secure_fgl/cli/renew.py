@@ -26,9 +26,9 @@ def renew(
     signature says nothing: make a new folder with site new, and have the last
     fingerprint listed as revoked in consortium.yaml.
     """
+    from secure_fgl.charters.renewal import renew as renewed
     from secure_fgl.cli._shared.options import new_passphrase
     from secure_fgl.cli._shared.output import print_json, print_pairs, say
-    from secure_fgl.transports.nvflare.keys.renewal import renew as renewed
 
     facts = renewed(party, new_passphrase(party, passphrase, passphrase_file))
     path = str(party / f"{facts.party.name}.facts.json")

@@ -105,7 +105,7 @@ def _announce(plan: Plan, federation: Federation, lines: JsonLog | None, *, tabl
     from secure_fgl.cli._shared.output import say
     from secure_fgl.cli._shared.tables.plan import print_plan
     from secure_fgl.devices.choosing import told
-    from secure_fgl.transports.nvflare.site.supervisor import NOT_SEPARATED
+    from secure_fgl.sites.start import NOT_SEPARATED
 
     if lines is not None:
         facts = {"plan": plan.digest, "policy": plan.policy, "rounds": plan.rounds}

@@ -11,7 +11,7 @@ from secure_fgl.cli._shared.charters import CharterArgument
 from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
 if TYPE_CHECKING:
-    from secure_fgl.transports.nvflare.charter import Charter
+    from secure_fgl.charters.charter import Charter
 
 
 @verb
@@ -74,9 +74,9 @@ def _new(charter: Charter, against: Path) -> list[str]:
     """List what is new since another charter, or since a plan."""
     from protocols.errors import EvidenceError
     from protocols.plan.drift import drift
+    from secure_fgl.charters.changes import changes
     from secure_fgl.cli._shared.charters import load_charter
     from secure_fgl.cli._shared.inputs import load_plan
-    from secure_fgl.transports.nvflare.changes import changes
 
     try:
         other = load_charter(against)

@@ -14,8 +14,8 @@ def sign(file: CharterArgument, party: PartyOption, format: FormatOption = Forma
     or was refused by this party. A signature cannot be taken back: copies of the
     file are with others.
     """
+    from secure_fgl.charters import joining
     from secure_fgl.cli._shared.charters import load_charter, tell, write_charter
-    from secure_fgl.transports.nvflare import joining
 
     charter = joining.sign(party, load_charter(file))
     write_charter(file, charter)

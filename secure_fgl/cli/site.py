@@ -5,9 +5,9 @@ from __future__ import annotations
 import typer
 
 from secure_fgl.cli._shared.verb import EXAMPLE
+from secure_fgl.cli.carry import carry
 from secure_fgl.cli.forget import forget
 from secure_fgl.cli.hand_over import hand_over
-from secure_fgl.cli.harden import harden
 from secure_fgl.cli.join import join
 from secure_fgl.cli.new import new
 from secure_fgl.cli.renew import renew
@@ -29,7 +29,7 @@ app.command("hand-over", epilog=EXAMPLE["hand-over"])(hand_over)
 app.command("new", epilog=EXAMPLE["new"])(new)
 app.command("model", epilog=EXAMPLE["site-model"])(site_model)
 app.command("join", epilog=EXAMPLE["join"])(join)
-app.command("harden", epilog=EXAMPLE["harden"])(harden)
+app.command("carry", epilog=EXAMPLE["carry"])(carry)
 app.command("renew", epilog=EXAMPLE["renew"])(renew)
 app.command("check", epilog=EXAMPLE["site check"])(site_check)
 app.command("waive", epilog=EXAMPLE["waive"])(waive)

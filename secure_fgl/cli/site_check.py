@@ -16,35 +16,25 @@ def site_check(
     party: Annotated[
         Path, typer.Argument(metavar="PARTY", readable=False, help="The party's folder.")
     ],
-    kit: Annotated[
-        Path | None,
-        typer.Option(
-            "--kit",
-            metavar="KIT",
-            readable=False,  # one of both is another user's, as it should be
-            help="Its start-up kit; its server is asked, too.",
-        ),
-    ] = None,
     run: RunOption = None,
+    broker: Annotated[
+        bool, typer.Option("--broker", help="Also connect to the broker, as broker check does.")
+    ] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 4 where something was not checked.")
     ] = False,
     format: FormatOption = Format.table,
 ) -> int:
-    """Look at a site before the start: folder, keys, charter, plan, data, budget, disk, kit.
+    """Look at a site before the start: folder, keys, charter, plan, data, budget, disk, carrier.
 
-    Nothing is sent. With --kit, at the end, the server's name is looked up and a TLS
-    handshake made. Counts of what was put right in the data stay here: do not pass
-    the output on unread.
-
-    Where the kit has a user of its own, run it as root, who looks at each side as
-    its owner. The party's user sees the party's side alone, the kit's user the kit's.
+    Nothing is sent without --broker. Counts of what was put right in the data stay
+    here: do not pass the output on unread.
 
     Exit code: that of the first check that fails (2, 5 the charter, 6 plan or spec,
     7 the budget), 4 with --strict, 0.
     """
     from secure_fgl.cli._shared.checks import show
-    from secure_fgl.transports.nvflare.checks.listed import check_site
+    from secure_fgl.sites.checks.listed import check_site
 
-    found = list(check_site(party, kit, run=run))
+    found = list(check_site(party, run=run, broker=broker))
     return show(found, format, strict=strict, party=str(party))

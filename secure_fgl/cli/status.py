@@ -37,9 +37,9 @@ def status(
     It reads what the party's process notes in its folder, and asks nobody. Nothing
     of data, scores or keys is in it: only what the network and the plan say.
     """
+    from secure_fgl.sites.shown import facts_of
+    from secure_fgl.sites.status import State
     from secure_fgl.store.sides.places import place_of
-    from secure_fgl.transports.nvflare.sessions.shown import facts_of
-    from secure_fgl.transports.nvflare.sessions.status import State
 
     place, shown = place_of(party, run), None
     while True:
@@ -61,7 +61,7 @@ _AT_LEAST = 10.0  # seconds; how long somebody is awaited changes without an eve
 
 def _print(facts: dict[str, object], format: Shown) -> None:
     from secure_fgl.cli._shared.output import print_json, print_pairs
-    from secure_fgl.transports.nvflare.sessions.shown import pairs_of, prometheus
+    from secure_fgl.sites.shown import pairs_of, prometheus
 
     if format is Shown.json:
         print_json(facts)

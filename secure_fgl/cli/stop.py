@@ -27,7 +27,7 @@ def stop(
     where they can. site start goes on only with --again.
     """
     from secure_fgl.cli._shared.output import print_json, say
-    from secure_fgl.transports.nvflare.site.leaving import stop as end
+    from secure_fgl.sites.stopping import stop as end
 
     stopped = end(party, run=run, seconds=patience)
     if format is Format.json:

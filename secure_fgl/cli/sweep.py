@@ -28,12 +28,12 @@ def sweep(
     Exit code: that of the first run that could not be swept (5 its evidence is
     broken), 0.
     """
+    from secure_fgl.charters.party import load_identity, name_and_role
     from secure_fgl.cli._shared.output import print_json, say
     from secure_fgl.errors import OK
     from secure_fgl.reasons import explain
     from secure_fgl.store.sides.forgetting import Destroyed
     from secure_fgl.store.sides.sweeping import sweep_runs
-    from secure_fgl.transports.nvflare.party import load_identity, name_and_role
 
     name, _ = name_and_role(party)
     swept, failed = list[dict[str, object]](), list[Exception]()

@@ -35,9 +35,9 @@ def waive(
     clients lie: copy yours into the others' folders of that run, and theirs into
     yours. Only clients sign: the records in the model are theirs.
     """
+    from secure_fgl.charters.party import load_identity
     from secure_fgl.cli._shared.output import print_json, say
     from secure_fgl.store.sides.waiving import waive as signed
-    from secure_fgl.transports.nvflare.party import load_identity
 
     facts = {"attack": attack, "owner": owner, "reason": reason, "until": until}
     path = signed(party, load_identity(party), run=run, **facts)

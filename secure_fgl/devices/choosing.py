@@ -29,7 +29,7 @@ def chosen(config: Config) -> str:
     """
     if config.device == "cpu":
         return "cpu"
-    apart = config.isolated or config.transport.name == "nvflare"
+    apart = config.isolated or config.transport.name == "broker"
     if config.device == "cuda" and apart:
         raise UsageError(
             "Isolated answers cannot be computed on a GPU.",

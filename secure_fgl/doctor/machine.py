@@ -24,9 +24,9 @@ from secure_fgl.doctor.installed import extra, extras, requirements
 from secure_fgl.errors import UsageError
 from secure_fgl.isolation.kernel import CannotIsolate, check_kernel, close_memory
 from secure_fgl.run.cores import usable
+from secure_fgl.sites.checks.lines import Line, look
+from secure_fgl.isolation.separation import separable
 from secure_fgl.store import budgets, state_store
-from secure_fgl.transports.nvflare.checks.isolation import no_engine_here
-from secure_fgl.transports.nvflare.checks.lines import Line, look
 
 __all__ = ["examine"]
 
@@ -56,7 +56,7 @@ def examine(folder: Path) -> Iterator[Line]:
         ("data", _data),
         ("isolation", _isolation),
         ("memory", _memory),
-        ("engine", lambda _: no_engine_here()),
+        ("separation", lambda _: separable()),
         ("device", _device),
     ]
     for name, check in checks:

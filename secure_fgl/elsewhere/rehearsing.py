@@ -28,10 +28,10 @@ from secure_fgl.federation import Federation
 from secure_fgl.plugins.finding import Given
 from secure_fgl.run.driver import one_thread_and_deterministic
 from secure_fgl.run.simulation import Progress
+from secure_fgl.sites.surroundings import as_interrupts
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.run_folder import RunFolder
 from secure_fgl.store.state_store import VARIABLE
-from secure_fgl.transports.nvflare.office.surroundings import as_interrupts
 
 __all__ = ["nowhere", "rehearse"]
 

@@ -19,6 +19,7 @@ import platform
 import resource
 import signal
 import socket
+import stat
 import struct
 import sys
 import threading
@@ -31,7 +32,7 @@ from secure_fgl.errors import UsageError
 
 __all__ = ["CannotIsolate", "check_kernel", "close_memory", "close_sandbox", "set_traceable"]
 
-_PR_GET_SECCOMP, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 21, 22, 38
+_PR_GET_SECCOMP, _PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 21, 22, 38
 _PR_SET_PDEATHSIG = 1
 _PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4
 _closed = threading.Event()  # by `close_memory`, for good
@@ -40,7 +41,8 @@ _MODE_FILTER = 2
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on every machine
 _VERSION = 1
 _PATH_BENEATH = 1
-_READ = (1 << 2) | (1 << 3)  # files and folders
+_READ_FILE = 1 << 2
+_READ = _READ_FILE | (1 << 3)  # files and folders
 _FS_BITS = {1: 13, 2: 14, 3: 15, 5: 16}  # from which version on how many rights there are
 _NET, _NET_FROM = 0b11, 4  # bind and connect
 _SCOPED, _SCOPED_FROM = 0b11, 6  # abstract sockets and signals
@@ -68,12 +70,12 @@ _ASKED = {
 }
 """System calls whose arguments decide."""
 
-_ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
-_LOAD, _EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06
-_ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
-_EPERM, _ENOSYS = 1, 38
-_NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16  # places in struct seccomp_data
+LOAD, EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06
+ALLOW, ERRNO, KILL = 0x7FFF0000, 0x00050000, 0x80000000
+EPERM, _ENOSYS = 1, 38
+NUMBER, ARCH, _ARGUMENTS = 0, 4, 16  # places in struct seccomp_data
 _WRITING = os.O_ACCMODE | os.O_CREAT | os.O_TRUNC | os.O_APPEND | (1 << 22)  # and __O_TMPFILE
 _F_GETFD, _F_GETFL = 1, 3
 
@@ -86,7 +88,7 @@ class CannotIsolate(UsageError):
     """This machine's kernel cannot hold answers in a process of their own."""
 
 
-def _cannot(what: str) -> CannotIsolate:
+def cannot(what: str) -> CannotIsolate:
     return CannotIsolate(
         f"Answers cannot be isolated on this machine: {what}.",
         why="it takes Linux 5.13 or later with Landlock and seccomp, on x86_64 or aarch64; a "
@@ -101,7 +103,7 @@ def _libc() -> Any:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def _call(number: int, *arguments: Any) -> int:
+def call(number: int, *arguments: Any) -> int:
     """Make a system call; raises OSError."""
     given = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
     found = _libc().syscall(ctypes.c_long(number), *given)
@@ -110,7 +112,7 @@ def _call(number: int, *arguments: Any) -> int:
     return int(found)
 
 
-def _prctl(option: int, *arguments: Any) -> int:
+def prctl(option: int, *arguments: Any) -> int:
     """Call prctl; raises OSError."""
     given = [ctypes.c_ulong(a) if isinstance(a, int) else a for a in arguments]
     given += [ctypes.c_ulong(0)] * (4 - len(given))
@@ -123,17 +125,17 @@ def _prctl(option: int, *arguments: Any) -> int:
 def check_kernel() -> int:
     """Return the version of Landlock; raises CannotIsolate where a part of it is missing."""
     if sys.platform != "linux":
-        raise _cannot(f"{platform.system() or sys.platform} has neither Landlock nor seccomp")
+        raise cannot(f"{platform.system() or sys.platform} has neither Landlock nor seccomp")
     if platform.machine() not in _FREE or sys.maxsize < 2**32:
-        raise _cannot(f"there is no list of system calls for {platform.machine()}")
+        raise cannot(f"there is no list of system calls for {platform.machine()}")
     try:
-        version = _call(_CREATE_RULESET, None, 0, _VERSION)
+        version = call(_CREATE_RULESET, None, 0, _VERSION)
     except OSError as error:
-        raise _cannot(f"Landlock is not to be had ({error.strerror})") from error
+        raise cannot(f"Landlock is not to be had ({error.strerror})") from error
     try:
-        _prctl(_PR_GET_SECCOMP)
+        prctl(_PR_GET_SECCOMP)
     except OSError as error:
-        raise _cannot(f"seccomp is not to be had ({error.strerror})") from error
+        raise cannot(f"seccomp is not to be had ({error.strerror})") from error
     return version
 
 
@@ -145,8 +147,8 @@ def set_traceable(allowed: bool) -> bool:
     Raises:
         OSError: the kernel refuses.
     """
-    before = _prctl(_PR_GET_DUMPABLE) == 1
-    _prctl(_PR_SET_DUMPABLE, int(allowed and not _closed.is_set()))
+    before = prctl(_PR_GET_DUMPABLE) == 1
+    prctl(_PR_SET_DUMPABLE, int(allowed and not _closed.is_set()))
     return before
 
 
@@ -180,7 +182,7 @@ def threads() -> int:
 
 def die_with(parent: int) -> None:
     """Let the kernel end this process when its parent ends; end it now if that is over already."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
@@ -197,17 +199,17 @@ def close_sandbox(keep: int, readable: Iterable[Path]) -> None:
     """
     version = check_kernel()
     if (running := threads()) != 1:  # they would stay outside
-        raise _cannot(f"{running} threads run in a process that must have one")
+        raise cannot(f"{running} threads run in a process that must have one")
     try:
         _close_all_but(keep)
         set_traceable(False)
         for name, limit in _LIMITS.items():
             resource.setrlimit(getattr(resource, name), (limit, limit))
-        _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-        _landlock(version, readable)
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
+        landlock(version, readable)
         _seccomp()
     except OSError as error:
-        raise _cannot(f"the kernel refused a step of it ({error.strerror})") from error
+        raise cannot(f"the kernel refused a step of it ({error.strerror})") from error
     _try_it()
 
 
@@ -221,30 +223,32 @@ def _close_all_but(keep: int) -> None:
     os.closerange(max(3, keep + 1), most if most != resource.RLIM_INFINITY else 1 << 20)
 
 
-def _landlock(version: int, readable: Iterable[Path]) -> None:
-    rights = max(bits for since, bits in _FS_BITS.items() if since <= version)
-    facts = [(1 << rights) - 1]
-    facts += [_NET] if version >= _NET_FROM else []
+def landlock(version: int, readable: Iterable[Path], network: int = _NET) -> None:
+    """Leave reading below some paths, and take the rights over TCP in `network`; raises OSError."""
+    bits_known = max(bits for since, bits in _FS_BITS.items() if since <= version)
+    facts = [(1 << bits_known) - 1]
+    facts += [network] if version >= _NET_FROM else []
     facts += [_SCOPED] if version >= _SCOPED_FROM else []
     attributes = struct.pack(f"={len(facts)}Q", *facts)
-    rules = _call(_CREATE_RULESET, attributes, len(attributes), 0)
+    rules = call(_CREATE_RULESET, attributes, len(attributes), 0)
     try:
         for folder in readable:
             place = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+            rights = _READ if stat.S_ISDIR(os.fstat(place).st_mode) else _READ_FILE
             try:
-                _call(_ADD_RULE, rules, _PATH_BENEATH, struct.pack("=Qi", _READ, place), 0)
+                call(_ADD_RULE, rules, _PATH_BENEATH, struct.pack("=Qi", rights, place), 0)
             finally:
                 os.close(place)
-        _call(_RESTRICT_SELF, rules, 0)
+        call(_RESTRICT_SELF, rules, 0)
     finally:
         os.close(rules)
 
 
 def _argument(index: int, *, high: bool = False) -> Instruction:
-    return (_LOAD, 0, 0, _ARGUMENTS + 8 * index + 4 * high)
+    return (LOAD, 0, 0, _ARGUMENTS + 8 * index + 4 * high)
 
 
-def _answer(action: int) -> Instruction:
+def answer(action: int) -> Instruction:
     return (_RETURN, 0, 0, action)
 
 
@@ -252,12 +256,12 @@ def _only(values: Sequence[int]) -> list[Instruction]:
     """Allow if the loaded word is one of these, else refuse."""
     rows: list[Instruction] = []
     for value in values:
-        rows += [(_EQUAL, 0, 1, value), _answer(_ALLOW)]
-    return [*rows, _answer(_ERRNO | _EPERM)]
+        rows += [(EQUAL, 0, 1, value), answer(ALLOW)]
+    return [*rows, answer(ERRNO | EPERM)]
 
 
 def _reading(flags: int) -> list[Instruction]:
-    refused = [(_ANY_BIT, 0, 1, _WRITING), _answer(_ERRNO | _EPERM), _answer(_ALLOW)]
+    refused = [(_ANY_BIT, 0, 1, _WRITING), answer(ERRNO | EPERM), answer(ALLOW)]
     return [_argument(flags), *refused]
 
 
@@ -265,8 +269,8 @@ def _zeros(words: Sequence[Instruction]) -> list[Instruction]:
     """Allow if all these words are zero, else refuse."""
     rows: list[Instruction] = []
     for word in words:
-        rows += [word, (_EQUAL, 1, 0, 0), _answer(_ERRNO | _EPERM)]
-    return [*rows, _answer(_ALLOW)]
+        rows += [word, (EQUAL, 1, 0, 0), answer(ERRNO | EPERM)]
+    return [*rows, answer(ALLOW)]
 
 
 def _program(machine: str, me: int) -> list[Instruction]:
@@ -277,20 +281,20 @@ def _program(machine: str, me: int) -> list[Instruction]:
         "fcntl": [_argument(1), *_only((_F_GETFD, _F_GETFL))],  # F_SETOWN would send signals
         "tgkill": [_argument(0), *_only((me,))],  # how a process aborts
         "prlimit": _zeros([_argument(0), _argument(2), _argument(2, high=True)]),  # reading its own
-        "clone3": [_answer(_ERRNO | _ENOSYS)],  # what libc takes as "try clone", which fails
+        "clone3": [answer(ERRNO | _ENOSYS)],  # what libc takes as "try clone", which fails
     }
     rows: list[Instruction] = [
-        (_LOAD, 0, 0, _ARCH),
-        (_EQUAL, 1, 0, _ARCHITECTURE[machine]),
-        _answer(_KILL),
-        (_LOAD, 0, 0, _NUMBER),
+        (LOAD, 0, 0, ARCH),
+        (EQUAL, 1, 0, ARCHITECTURE[machine]),
+        answer(KILL),
+        (LOAD, 0, 0, NUMBER),
     ]
     for number in _FREE[machine]:
-        rows += [(_EQUAL, 0, 1, number), _answer(_ALLOW)]
+        rows += [(EQUAL, 0, 1, number), answer(ALLOW)]
     for name, number in _ASKED[machine].items():
         block = asked[name]
-        rows += [(_EQUAL, 0, len(block), number), *block]
-    return [*rows, _answer(_ERRNO | _EPERM)]
+        rows += [(EQUAL, 0, len(block), number), *block]
+    return [*rows, answer(ERRNO | EPERM)]
 
 
 def _seccomp() -> None:
@@ -298,7 +302,7 @@ def _seccomp() -> None:
     code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *row) for row in rows))
     # struct sock_fprog: a length, padding, a pointer.
     program = ctypes.create_string_buffer(struct.pack("@HP", len(rows), ctypes.addressof(code)))
-    _prctl(_PR_SET_SECCOMP, _MODE_FILTER, program)
+    prctl(_PR_SET_SECCOMP, _MODE_FILTER, program)
 
 
 def _try_it() -> None:
@@ -318,4 +322,4 @@ def _try_it() -> None:
     for name, attempt in attempts.items():
         with suppress(OSError):
             attempt()
-            raise _cannot(f"{name} still works in the closed process")
+            raise cannot(f"{name} still works in the closed process")

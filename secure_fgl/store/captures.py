@@ -7,8 +7,8 @@
     $SECURE_FGL_STATE/captures/<run>/until               the day after which the keys are destroyed
     $SECURE_FGL_STATE/captures/<run>/folder              where that run folder lies
 
-In a simulation all parties' keys lie in one place; a party of a run over NVFlare has its own in
-``keys/captures/`` of its folder. When the days of the policy are over, the next
+In a simulation all parties' keys lie in one place; a party of a run between organisations has its
+own in ``keys/captures/`` of its folder. When the days of the policy are over, the next
 command that starts a run or opens a run folder destroys the keys: what is left of the pieces, in
 backups too, can then be read by nobody. Nothing destroys them while no command runs.
 

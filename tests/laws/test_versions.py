@@ -156,7 +156,7 @@ WRITTEN = {
     "secure_fgl/predicting/model_file.py",
     "secure_fgl/store/budget_lines.py",
     "secure_fgl/store/bundles.py",  # CycloneDX has a version of its own
-    "secure_fgl/transports/nvflare/keys/identity_file.py",
+    "secure_fgl/charters/identity_file.py",
 }
 """Where a number of a format is written into JSON."""
 

@@ -68,8 +68,8 @@ from secure_fgl.reasons import explain
 from secure_fgl.run.model_digest import npz_bytes
 from secure_fgl.store.budget_lines import header, read_log
 from secure_fgl.store.finished_run import Run
-from secure_fgl.transports.nvflare.charter import Charter
-from secure_fgl.transports.nvflare.keys.identity_file import load_identity, name_and_role
+from secure_fgl.charters.charter import Charter
+from secure_fgl.charters.identity_file import load_identity, name_and_role
 from tests.audits.attack_tools import attacked, row
 from tests.audits.bundle_tools import FILES, TOY, UNSIGNED, listed
 from tests.audits.forging import write

@@ -26,7 +26,7 @@ from secure_fgl.plugins import in_use, loading
 from secure_fgl.run.simulation import Preparation
 from secure_fgl.store.finished_run import Run
 from secure_fgl.transports.nvflare import party_process
-from secure_fgl.transports.nvflare.joining import sign
+from secure_fgl.charters.joining import sign
 from tests.kept import kept
 from tests.nvflare.stage import Parties, assemble
 from tests.plugins.page import DATA, FEDPROX, MODEL, PARTITION, changed, config, write

@@ -31,9 +31,9 @@ from secure_fgl.errors import UsageError
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
-from secure_fgl.transports.nvflare.facts import Facts
-from secure_fgl.transports.nvflare.party import PartyKit
-from secure_fgl.transports.nvflare.site.supervisor import start as keep_up
+from secure_fgl.charters.facts import Facts
+from secure_fgl.charters.party import PartyKit
+from secure_fgl.sites.supervisor import start as keep_up
 from tests.pilot_page import PAGE, blocks, console, document
 from tests.secure_fgl.cli_tools import ROOT, invoke
 from tests.secure_fgl.test_own_docs import walk

@@ -118,7 +118,7 @@ def test_it_runs_over_nvflare_as_in_memory(
 ) -> None:
     """Every party with a folder of its own, through our two NVFlare classes."""
     pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
-    from secure_fgl.transports.nvflare.party_process import conduct, open_process
+    from secure_fgl.sites.process import conduct, open_process
     from tests.nvflare import test_engine as engine
     from tests.nvflare.stage import SERVER_SITE, assemble, gather
 

@@ -68,7 +68,7 @@ def _of_this_run(case: Case, charter: CharterFile) -> None:
     if wrong := [what for what, same in held.items() if not same]:
         fail("approvals", f"the charter is of another {wrong[0]} than this run's")
     names = {party["name"] for party in file.roster.document()}
-    if set(charter.sites) != names or set(charter.organisations) - names:
+    if set(charter.carriers) != names or set(charter.organisations) - names:
         fail("approvals", "the charter does not give every party of the roster its site")
 
 

@@ -11,9 +11,9 @@ from secure_fgl.cli._shared.settable import Settable
 from secure_fgl.cli._shared.verb import EXAMPLE, NoColor, example
 from secure_fgl.cli.approve import approve
 from secure_fgl.cli.audit import app as audit
+from secure_fgl.cli.broker import app as broker
 from secure_fgl.cli.charter import app as charter
 from secure_fgl.cli.check import check
-from secure_fgl.cli.conduct import conduct
 from secure_fgl.cli.doctor import doctor
 from secure_fgl.cli.evaluate import evaluate
 from secure_fgl.cli.init import init
@@ -70,7 +70,7 @@ app.add_typer(runs, name="runs")
 app.add_typer(model, name="model")
 app.add_typer(charter, name="charter")
 app.add_typer(site, name="site")
-app.command("conduct", epilog=EXAMPLE["conduct"])(conduct)
+app.add_typer(broker, name="broker")
 app.command("status", epilog=EXAMPLE["status"])(status)
 app.command("predict", epilog=EXAMPLE["predict"])(predict)
 app.command("evaluate", epilog=EXAMPLE["evaluate"])(evaluate)

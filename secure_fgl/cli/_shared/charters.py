@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from secure_fgl.transports.nvflare.charter import Charter
-    from secure_fgl.transports.nvflare.facts import Facts
+    from secure_fgl.charters.charter import Charter
+    from secure_fgl.charters.facts import Facts
 
 CharterArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A charter.")]
 PartyOption = Annotated[
@@ -30,15 +30,15 @@ def load_charter(path: Path) -> Charter:
         EvidenceError: it is no charter.
         OtherVersion: its plan is one of another program.
     """
-    from secure_fgl.transports.nvflare.charter import LIMIT, Charter
+    from secure_fgl.charters.charter import LIMIT, Charter
 
     return Charter.decode(_bytes(path, "charter", LIMIT))
 
 
 def load_facts(path: Path) -> Facts:
     """Read what a party announced; raises UsageError."""
+    from secure_fgl.charters.facts import LIMIT, Facts
     from secure_fgl.errors import UsageError
-    from secure_fgl.transports.nvflare.facts import LIMIT, Facts
 
     try:
         return Facts.decode(_bytes(path, "file of a party's facts", LIMIT))
@@ -86,17 +86,16 @@ def parties(charter: Charter) -> list[dict[str, Any]]:
     Raises:
         EvidenceError: a signature is none.
     """
-    from secure_fgl.transports.nvflare.facts import fingerprint
+    from secure_fgl.charters.facts import fingerprint
 
     said, found = charter.approvals(), []
-    for name in sorted(charter.sites):
+    for name in sorted(charter.carriers):
         party, organisation = charter.roster.party(name), charter.organisations.get(name, "")
         facts = {
             "name": name,
             "role": str(party.role),
             "organisation": organisation,
-            "site": charter.sites[name],
-            "fingerprint": fingerprint(party, organisation),
+            "fingerprint": fingerprint(party, organisation, charter.carriers[name]),
             "said": str(said[name].word),
             "reason": said[name].reason,
         }
@@ -109,9 +108,9 @@ def helpers(charter: Charter) -> list[str]:
 
     They count as colluders.
     """
-    from secure_fgl.transports.nvflare.rules.apart import insiders
+    from secure_fgl.charters.organisations import insiders
 
-    roles = {name: charter.roster.party(name).role for name in charter.sites}
+    roles = {name: charter.roster.party(name).role for name in charter.carriers}
     return insiders(charter.organisations, roles)
 
 
@@ -123,7 +122,7 @@ def models_of(charter: Charter) -> dict[str, str]:
         Role.CLIENT: "its own: what it was given or trained, the best one and the last; locked",
         Role.AGGREGATOR: "what all clients share",
     }
-    roles = sorted({charter.roster.party(name).role for name in charter.sites})
+    roles = sorted({charter.roster.party(name).role for name in charter.carriers})
     found = {str(role): has.get(role, "none") for role in roles}
     if (release := charter.policy.release) is not None:
         attacks = ", ".join(release.requires)
@@ -133,7 +132,7 @@ def models_of(charter: Charter) -> dict[str, str]:
 
 def facts_of(charter: Charter) -> dict[str, Any]:
     """Return the short facts of a charter, and who is still to sign."""
-    from secure_fgl.transports.nvflare.approvals import Word
+    from secure_fgl.charters.approvals import Word
 
     said = charter.approvals()
     return {

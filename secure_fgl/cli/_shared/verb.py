@@ -65,7 +65,7 @@ EXAMPLE = {
         "secure-fgl run examples/banks.yaml --set algorithm.rounds=5 --out runs/short",
         "secure-fgl run examples/banks.yaml --log json --format json 2> run.jsonl",
         "secure-fgl run examples/banks.yaml --track tensorboard:logs --checkpoint-every 5",
-        "secure-fgl run pilot/config.yaml --set transport.name=nvflare --out runs/rehearsal",
+        "secure-fgl run pilot/config.yaml --set transport.name=broker --out runs/rehearsal",
     ),
     "check": example("secure-fgl check my_fedprox.py", "secure-fgl check my_fedprox.py --strict"),
     "model": example(
@@ -159,20 +159,19 @@ EXAMPLE = {
     ),
     "join": example("secure-fgl site join /srv/party charter.json"),
     "site check": example(
-        "secure-fgl site check /srv/party", "secure-fgl site check /srv/party --kit /srv/kit"
+        "secure-fgl site check /srv/party", "secure-fgl site check /srv/party --broker"
     ),
     "renew": example("secure-fgl site renew /srv/party"),
-    "harden": example("secure-fgl site harden /srv/party --kit /srv/kit"),
+    "carry": example("secure-fgl site carry /srv/carrier --socket /run/meet/socket --run RUN"),
     "start": example(
-        "secure-fgl site start /srv/party --kit /srv/kit --socket /run/meet/socket",
-        "secure-fgl site start /srv/party --kit /srv/kit --socket /run/meet/socket --again",
+        "secure-fgl site start /srv/party",
+        "secure-fgl site start /srv/party --carrier-user carrier --socket /run/meet/socket",
     ),
     "stop": example("secure-fgl site stop /srv/party"),
     "sweep": example("secure-fgl site sweep /srv/party"),
-    "conduct": example(
-        "secure-fgl conduct /srv/party --kit /srv/kit --deadline 10m",
-        "secure-fgl conduct /srv/party --kit /srv/kit --resume",
-    ),
+    "broker": example("secure-fgl broker config charter.json --broker /srv/broker"),
+    "broker config": example("secure-fgl broker config charter.json --broker /srv/broker"),
+    "broker check": example("secure-fgl broker check /srv/party"),
     "status": example(
         "secure-fgl status /srv/party --watch",
         "secure-fgl status /srv/party --format prometheus",
@@ -180,7 +179,7 @@ EXAMPLE = {
     "charter": example("secure-fgl charter show charter.json"),
     "draw": example(
         "secure-fgl charter draw config.yaml facts/*.facts.json --server fl.example.org "
-        "--out charter.json"
+        "--broker /srv/broker --out charter.json"
     ),
     "show": example(
         "secure-fgl charter show charter.json",

@@ -1,6 +1,6 @@
-"""One party's side of a run over NVFlare, found in the party's folder.
+"""One party's side of a run between organisations, found in the party's folder.
 
-The folder of a party (`secure_fgl.transports.nvflare.party`) holds a folder for each run that it
+The folder of a party (`secure_fgl.charters.party`) holds a folder for each run that it
 joined, ``runs/RUN/``: what all parties agreed on, ``charter.json``, beside ``run/``, this party's
 side of the run folder. A run folder into which all sides were gathered holds the charter itself. No
 secret of the party's is read here.

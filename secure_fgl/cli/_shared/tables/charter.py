@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from protocols.plan.plan import Item, Plan
+    from secure_fgl.charters.charter import Charter
     from secure_fgl.data.own import OwnSpec
-    from secure_fgl.transports.nvflare.charter import Charter
 
 __all__ = ["print_charter"]
 
@@ -65,11 +65,11 @@ def _paragraphs(text: str) -> None:
 
 
 def _parties(charter: Charter) -> None:
-    table = grid(["Party, role", "Organisation, site", "Fingerprint", "Answer"], title="Parties")
+    table = grid(["Party, role", "Organisation", "Fingerprint", "Answer"], title="Parties")
     for party in parties(charter):
         table.add_row(
             cell(f"{party['name']}\n{party['role']}"),
-            cell(f"{party['organisation'] or '-'}\n{party['site']}"),
+            cell(party["organisation"] or "-"),
             cell(party["fingerprint"]),
             cell("\n".join(filter(None, (party["said"], party["reason"])))),
         )

@@ -1,0 +1,18 @@
+"""``secure-fgl broker``: the server that carries runs between organisations."""
+
+from __future__ import annotations
+
+import typer
+
+from secure_fgl.cli._shared.verb import EXAMPLE
+from secure_fgl.cli.broker_check import broker_check
+from secure_fgl.cli.broker_config import broker_config
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Set up the server (NATS) that carries runs between organisations, and check it.",
+    epilog=EXAMPLE["broker"],
+)
+
+app.command("config", epilog=EXAMPLE["broker config"])(broker_config)
+app.command("check", epilog=EXAMPLE["broker check"])(broker_check)

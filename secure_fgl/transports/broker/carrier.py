@@ -1,0 +1,375 @@
+"""The process that holds a party's place in the network: sealed bytes in, sealed bytes out.
+
+It has the key of its connection, which opens the broker's door and nothing else, and no key, data
+or session of the run. Nobody can command it: what comes from the broker is handed to the party as
+it is, and what the party says is published as it is. Its event loop computes nothing, so a party
+that trains for hours keeps its connection.
+
+::
+
+    CARRIER/  carrier.key (0600)   the seed of the connection's key (NKey, Ed25519)
+              RUN.json             of each run: the servers, their root certificate, the subjects
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import ssl
+import sys
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from secure_fgl.transports.broker.channel import CARRY, GREETING, LENGTH, below
+from secure_fgl.transports.broker.messages import (
+    MOST,
+    Assembly,
+    Kind,
+    Malformed,
+    Part,
+    decode,
+    encode,
+    split,
+)
+from secure_fgl.transports.broker.replies import Code
+from secure_fgl.transports.broker.requests import Requests
+
+__all__ = ["KEY_FILE", "Connection", "Site", "connected", "main"]
+
+KEY_FILE = "carrier.key"  # of `secure_fgl.charters.broker`, which loads more than is needed here
+_PING_SECONDS, _PINGS = 20, 2
+_PAUSE_SECONDS = 0.2
+_MAKES_LONGEST = 2.0  # seconds between two tries to reach a server
+_GREETING_SECONDS = 3.0
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How a party's carrier reaches the broker in one run; public but for the key beside it.
+
+    Attributes:
+        run, party: whose it is.
+        urls: the servers, ``tls://HOST:PORT``; any of them will do.
+        root: the certificate (PEM) under which theirs are; empty: those of the system.
+        listens: the subject on which requests to this party come; empty at the aggregator.
+        asks: at the aggregator, the subject of each other party.
+        inbox: before the subjects on which replies come to the aggregator.
+        limits: bytes of a message: of a request to this party, or of each party's reply.
+    """
+
+    run: str
+    party: str
+    urls: Sequence[str]
+    root: str
+    listens: str
+    inbox: str
+    asks: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """Return what is saved."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def load(cls, folder: Path, run: str) -> Connection:
+        """Read it; raises OSError, TypeError and ValueError for what is none of ours."""
+        return cls(**json.loads((folder / f"{run}.json").read_text("utf-8")))
+
+    def context(self) -> ssl.SSLContext:
+        """Return how servers are verified: TLS 1.3, their name, and their root."""
+        made = ssl.create_default_context(cadata=self.root or None)
+        made.minimum_version = ssl.TLSVersion.TLSv1_3
+        return made
+
+
+async def connected(
+    to: Connection, seed: str | None, *, note: Callable[[str], None], **options: Any
+) -> Any:
+    """Return a client of the broker; raises what `nats.connect` raises.
+
+    Args:
+        to: where.
+        seed: of the connection's key; None: a stranger's, who shows none.
+        note: is given a line for the operator when the connection breaks or is refused something.
+        options: beside ours, as `nats.connect` takes them.
+    """
+    import nats
+
+    async def failed(error: Exception) -> None:
+        note(f"the broker's connection: {error}")
+
+    async def lost() -> None:
+        note("the broker's connection is lost; it is made anew")
+
+    ours: dict[str, Any] = {
+        "servers": list(to.urls), "tls": to.context(), "nkeys_seed_str": seed, "name": to.party,
+        "inbox_prefix": to.inbox, "no_echo": True, "connect_timeout": 5,
+        "max_reconnect_attempts": -1, "reconnect_time_wait": _PAUSE_SECONDS,
+        "ping_interval": _PING_SECONDS, "max_outstanding_pings": _PINGS,
+        "error_cb": failed, "disconnected_cb": lost,
+    }  # fmt: skip
+    return await nats.connect(**(ours | options))
+
+
+class Site:
+    """Answers what comes from the broker for one party: one request at a time, each once.
+
+    The last reply stays until the next request is there, since its parts may be lost on the way.
+
+    Args:
+        ask: has the party answer a message; raises `Away` or `Left`.
+        limit: bytes of a request that are taken.
+    """
+
+    def __init__(self, ask: Callable[[bytes], Any], limit: int) -> None:
+        self._ask, self._limit = ask, min(limit, MOST)
+        self._request: Assembly | None = None
+        self._name, self._work = b"", asyncio.Future[list[Part] | str]()
+        self._work.set_result("unknown")
+
+    async def answer(self, data: bytes) -> bytes:
+        """Return the one answer to a message of the broker's."""
+        try:
+            part = Part.decode(data)
+        except Malformed:
+            return _code(bytes(16), Code.UNREADABLE)
+        try:
+            return await self._answered(part)
+        except Malformed:
+            self._request = None
+            return _code(part.name, Code.UNREADABLE)
+
+    async def _answered(self, part: Part) -> bytes:
+        mine = part.name == self._name
+        if part.kind is Kind.GET:
+            reply = self._work.result() if mine and self._work.done() else "unknown"
+            if isinstance(reply, list) and part.index < len(reply):
+                return reply[part.index].encode()
+            return _code(part.name, "unknown")
+        if part.kind is Kind.PUT and not mine:
+            if not self._work.done():
+                return _code(part.name, Code.BUSY)
+            if part.index == 0:
+                self._request = Assembly(part, self._limit)
+            if self._request is None or self._request.first.name != part.name:
+                return _code(part.name, "unknown")
+            message = self._request.add(part)
+            if message is None:
+                return Part(Kind.MORE, part.name, part.index + 1).encode()
+            self._request, self._name = None, part.name
+            self._work = asyncio.ensure_future(self._worked(part.name, message))
+        elif part.kind not in (Kind.PUT, Kind.WAIT):
+            raise Malformed
+        elif not mine:
+            return _code(part.name, "unknown")
+        return await self._held(part)
+
+    async def _held(self, part: Part) -> bytes:
+        """Return the reply's first part once it is there, or how far the work is."""
+        with contextlib.suppress(TimeoutError):
+            hold = min(part.hold, 60_000) / 1000
+            done = await asyncio.wait_for(asyncio.shield(self._work), hold)
+            return done[0].encode() if isinstance(done, list) else _code(part.name, done)
+        return _code(part.name, "taken")
+
+    async def _worked(self, name: bytes, message: bytes) -> list[Part] | str:
+        try:
+            return split(Kind.REPLY, name, await self._ask(message))
+        except Left:
+            return Code.LEFT
+        except Away:
+            return Code.AWAY
+
+
+def _code(name: bytes, word: str) -> bytes:
+    return Part(Kind.CODE, name, data=str(word).encode()).encode()
+
+
+class Away(Exception):
+    """The party's process is not there."""
+
+
+class Left(Away):
+    """The party's process ended in order, or was never started."""
+
+
+class Party:
+    """The connection to the party's own process.
+
+    Args:
+        socket: where it listens.
+    """
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def ask(self, message: bytes) -> bytes:
+        """Return the party's reply; raises Away, or Left."""
+        for again in (False, True):
+            kept = self._streams is not None
+            reader, writer = await self.reached()
+            try:
+                await write(writer, message)
+                return await read(reader)
+            except (OSError, EOFError) as error:
+                self.hang_up()
+                if again or not kept:  # a connection that was kept may be a killed process's
+                    raise Away from error
+        raise Away
+
+    async def reached(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Return the streams, connected and greeted; raises Away, or Left."""
+        if self._streams is None:
+            try:
+                with below(self._socket) as name:
+                    streams = await asyncio.open_unix_connection(name)
+            except FileNotFoundError as error:
+                raise Left from error
+            except OSError as error:
+                raise Away from error
+            self._streams = streams
+            try:
+                greeting = streams[0].readexactly(len(GREETING))
+                if await asyncio.wait_for(greeting, _GREETING_SECONDS) != GREETING:
+                    raise EOFError
+            except (OSError, EOFError, TimeoutError) as error:
+                self.hang_up()
+                raise Away from error
+        return self._streams
+
+    def hang_up(self) -> None:
+        """Forget the connection."""
+        if self._streams is not None:
+            self._streams[1].close()
+        self._streams = None
+
+
+async def write(writer: asyncio.StreamWriter, message: bytes) -> None:
+    """Write a message to the party; raises OSError."""
+    writer.write(LENGTH.pack(len(message)))
+    writer.write(message)
+    await writer.drain()
+
+
+async def read(reader: asyncio.StreamReader) -> bytes:
+    """Read a message of the party; raises OSError and EOFError."""
+    (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+    if size > MOST:
+        raise EOFError
+    return await reader.readexactly(size)
+
+
+async def carry_for_site(client: Any, to: Connection, party: Party) -> None:
+    """Serve one party that is not the aggregator, for as long as the process lives."""
+    site = Site(party.ask, to.limits.get(to.party, MOST))
+    waiting = set[asyncio.Task[None]]()
+
+    async def answered(message: Any) -> None:
+        answer = await site.answer(message.data)
+        with contextlib.suppress(Exception):  # the connection is lost: it will be asked again
+            await message.respond(answer)
+
+    async def came(message: Any) -> None:
+        task = asyncio.create_task(answered(message))
+        waiting.add(task)
+        task.add_done_callback(waiting.discard)
+
+    await client.subscribe(to.listens, cb=came, pending_msgs_limit=64)
+    await asyncio.Event().wait()
+
+
+async def carry_for_aggregator(client: Any, to: Connection, party: Party) -> None:
+    """Carry what the aggregator's own process asks for, whichever process of it is there."""
+    requests = Requests(client, to.asks, to.limits)
+    while True:
+        try:
+            reader, writer = await party.reached()
+            head, envelopes = decode(await read(reader))
+            if head.get("do") != CARRY:
+                raise Malformed
+            bundles: dict[str, list[bytes]] = {}
+            for name, count in head["parties"]:
+                bundles[name], envelopes = envelopes[:count], envelopes[count:]
+            carried = requests.carry(
+                str(head["task"]), bundles, float(head["seconds"]), {*head["unhurried"]}
+            )
+            replies = await _while_there(reader, carried)
+            came = [[name, str(r.code), len(r.envelopes)] for name, r in replies.items()]
+            content = [envelope for r in replies.values() for envelope in r.envelopes]
+            await write(writer, encode({"replies": came}, content))
+        except (Away, OSError, EOFError, Malformed, KeyError, TypeError, ValueError):
+            party.hang_up()
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+
+async def _while_there(reader: asyncio.StreamReader, work: Coroutine[Any, Any, T]) -> T:
+    """Await work for as long as the party that asked for it is there; raises EOFError."""
+    task, gone = asyncio.create_task(work), asyncio.create_task(reader.read(1))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise EOFError
+        return task.result()
+    finally:
+        task.cancel()
+        gone.cancel()
+        with contextlib.suppress(asyncio.CancelledError, OSError):
+            await gone
+
+
+async def run(
+    folder: Path, to: Connection, socket: Path, secret: Sequence[Path], note: Callable[[str], None]
+) -> None:
+    """Connect, give up all files, and carry; ends only when it is cancelled."""
+    import nats
+
+    from secure_fgl.isolation.separation import close_files
+
+    seed = (folder / KEY_FILE).read_text("ascii").strip()
+    close_files(folder, secret)
+    pause = _PAUSE_SECONDS
+    while True:
+        try:
+            client = await connected(to, seed, note=note)
+            break
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            if pause == _PAUSE_SECONDS:
+                note(f"the broker is not reached yet ({type(error).__name__}: {error})")
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _MAKES_LONGEST)
+    note("connected to the broker")
+    party = Party(socket)
+    await (carry_for_aggregator if to.asks else carry_for_site)(client, to, party)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Be one party's carrier: ``python -m secure_fgl.transports.broker.carrier``."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("run")
+    parser.add_argument("socket", type=Path)
+    parser.add_argument("--secret", type=Path, action="append", default=[])
+    given = parser.parse_args(arguments)
+
+    def note(line: str) -> None:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+    try:
+        to = Connection.load(given.folder, given.run)
+    except (OSError, TypeError, ValueError) as error:
+        note(f"{given.folder} holds no connection for {given.run} ({type(error).__name__})")
+        return 2
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(run(given.folder, to, given.socket, given.secret, note))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,344 @@
+"""A server's configuration, from the charters of the runs that it carries.
+
+Each run is an account of its own, whose subjects no other account sees. Each party is one user of
+it, known by the public key that its facts announced. What it may publish and subscribe follows from
+the plan's routes: a party hears what is sent to it, and may publish one reply to each message that
+it received; the aggregator may publish to every party, and hears its own replies. Nobody else is a
+user, nobody administers, nothing is stored, and no other port is open.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from protocols.plan.plan import Plan
+from protocols.wire.roles import Role
+from protocols.wire.roster import AGGREGATOR_NAME
+from secure_fgl.charters.broker import CARRIER
+from secure_fgl.charters.charter import Charter
+from secure_fgl.errors import UsageError
+from secure_fgl.store.files import Folder, content
+from secure_fgl.transports.broker.carrier import Connection
+from secure_fgl.transports.broker.messages import HEAD_BYTES, MOST, PART
+
+__all__ = [
+    "CONFIG_FILE", "Cluster", "Rights", "connection", "keep_connection", "message_limit",
+    "new_root", "rights", "server_config", "write_config",
+]  # fmt: skip
+
+CONFIG_FILE = "nats.conf"
+_ROOT, _ROOT_KEY = "root.pem", "root.key"
+_CERTIFICATE, _KEY = "server.pem", "server.key"
+MAX_PAYLOAD = PART + HEAD_BYTES
+_MAX_PENDING = 4 * MAX_PAYLOAD  # bytes that wait for one connection before the server drops it
+_REPLY_SECONDS = 120  # in which a party may reply to a message; a reply is held for 60 at most
+_SLACK = 1 << 20
+_ROOT_DAYS, _SERVER_DAYS = 3650, 397
+_PORT = 4222
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What one party may do at the server.
+
+    Attributes:
+        publish: subjects; of a party other than the aggregator there are none, see `replies`.
+        subscribe: subjects.
+        replies: whether it may publish one reply to each message that it receives.
+    """
+
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+    replies: bool
+
+
+def _subject(run: str, party: str) -> str:
+    return f"fgl.{run}.to.{party}"
+
+
+def _inbox(run: str, party: str) -> str:
+    return f"fgl.{run}.replies.{party}"
+
+
+def rights(charter: Charter) -> dict[str, Rights]:
+    """Return what each party of a run may publish and subscribe, by name.
+
+    Every route of a plan has the aggregator at one end, or passes through it: sealed envelopes of
+    one party for another are carried by it.
+    """
+    run, others = charter.run, [n for n in sorted(charter.carriers) if n != AGGREGATOR_NAME]
+    asks = tuple(_subject(run, name) for name in others)
+    found = {name: Rights((), (_subject(run, name),), replies=True) for name in others}
+    found[AGGREGATOR_NAME] = Rights(asks, (f"{_inbox(run, AGGREGATOR_NAME)}.>",), replies=False)
+    return found
+
+
+def message_limit(plan: Plan, role: Role) -> int:
+    """Return how many bytes one message from or to a party in a role has at most, by the plan.
+
+    All that the plan lists between it and the aggregator in one round, and all that it hands to
+    each of the others, in one message: more is never ours.
+    """
+    count, total = len(plan.clients), 0
+    for item in plan.items:
+        if role in (item.sender, item.recipient) or item.recipient == "roster":
+            both = item.sender == item.recipient == Role.CLIENT
+            total += item.bytes * (count if both or role is not Role.CLIENT else 1)
+    return min(MOST, 2 * total + _SLACK)
+
+
+def connection(charter: Charter, party: str) -> Connection:
+    """Return how a party's carrier reaches the broker."""
+    run, broker = charter.run, charter.broker
+    roles = {name: charter.roster.party(name).role for name in charter.carriers}
+    limits = {name: message_limit(charter.plan, role) for name, role in roles.items()}
+    aggregator = party == AGGREGATOR_NAME
+    others = {name: _subject(run, name) for name in roles if name != AGGREGATOR_NAME}
+    return Connection(
+        run, party, list(broker.urls), broker.root,
+        listens="" if aggregator else others[party],
+        inbox=_inbox(run, party),
+        asks=others if aggregator else {},
+        limits=limits if aggregator else {party: limits[party]},
+    )  # fmt: skip
+
+
+def keep_connection(party: Path, charter: Charter, name: str) -> Path:
+    """Write what a party's carrier needs to know of a run; return the file. Raises UsageError."""
+    try:
+        Folder(party / CARRIER).write(
+            f"{charter.run}.json", connection(charter, name).text().encode()
+        )
+    except OSError as error:
+        raise UsageError(f"{party / CARRIER} cannot be written ({error.strerror}).") from error
+    return party / CARRIER / f"{charter.run}.json"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Several servers that carry the same runs.
+
+    Attributes:
+        name: of this server among them.
+        listen: ``HOST:PORT`` at which the others reach it.
+        routes: ``HOST:PORT`` of the others.
+        leaves: ``HOST:PORT`` at which sites' own servers (leaf nodes) connect; empty: nowhere.
+    """
+
+    name: str = ""
+    listen: str = ""
+    routes: Sequence[str] = field(default_factory=tuple)
+    leaves: str = ""
+
+
+def server_config(
+    charters: Sequence[Charter], folder: Path, *, listen: str, cluster: Cluster | None = None
+) -> str:
+    """Return the text of a server's configuration.
+
+    Args:
+        charters: of the runs that it is to carry; signatures are not looked at.
+        folder: where its certificate and key lie.
+        listen: ``HOST:PORT``.
+        cluster: where it is one of several servers.
+
+    Raises:
+        UsageError: two charters are of one run.
+    """
+    runs = [charter.run for charter in charters]
+    if len({*runs}) < len(runs):
+        raise UsageError("Two of these charters are of one run.", fix="name each once")
+    tls = _block("tls", [
+        f"cert_file: {_text(folder / _CERTIFICATE)}", f"key_file: {_text(folder / _KEY)}",
+        'min_version: "1.3"', "timeout: 5",
+    ])  # fmt: skip
+    lines = [
+        "# Written by secure-fgl broker config; a charter that changes is another file.",
+        f"listen: {_text(listen)}",
+        f"max_payload: {MAX_PAYLOAD}",
+        f"max_pending: {_MAX_PENDING}",
+        "max_control_line: 1024",
+        "max_subscriptions: 64",
+        f"max_connections: {4 * sum(len(c.carriers) for c in charters) + 16}",
+        'ping_interval: "20s"',
+        "ping_max: 2",
+        'write_deadline: "10s"',
+        *tls,
+        *_block("accounts", [line for c in charters for line in _account(c)]),
+        *(_clustered(cluster, folder) if cluster is not None else []),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _account(charter: Charter) -> list[str]:
+    users = []
+    for name, right in sorted(rights(charter).items()):
+        publish = json.dumps(list(right.publish)) if right.publish else '{deny: [">"]}'
+        allowed = f"publish: {publish}, subscribe: {json.dumps(list(right.subscribe))}"
+        if right.replies:
+            allowed += f', allow_responses: {{max: 1, expires: "{_REPLY_SECONDS}s"}}'
+        users.append(f"  {{nkey: {charter.carriers[name]}, permissions: {{{allowed}}}}} # {name}")
+    return [*_block(charter.run, ["users: [", *users, "]"])]
+
+
+def _clustered(cluster: Cluster, folder: Path) -> list[str]:
+    """Return how servers know each other: by certificates of the one root, and by nothing else."""
+    mutual = _block("tls", [
+        f"cert_file: {_text(folder / _CERTIFICATE)}", f"key_file: {_text(folder / _KEY)}",
+        f"ca_file: {_text(folder / _ROOT)}", "verify: true", "timeout: 5",
+    ])  # fmt: skip
+    lines = [f"server_name: {_text(cluster.name)}"]
+    if cluster.listen:
+        routes = [f"nats-route://{at}" for at in cluster.routes]
+        lines += _block("cluster", [
+            "name: secure-fgl", f"listen: {_text(cluster.listen)}", "no_advertise: true",
+            f"routes: {json.dumps(routes)}", *mutual,
+        ])  # fmt: skip
+    if cluster.leaves:
+        plain = [line for line in mutual if "verify" not in line and "ca_file" not in line]
+        lines += _block("leafnodes", [f"listen: {_text(cluster.leaves)}", *plain])
+    return lines
+
+
+def _block(name: str, lines: Sequence[str]) -> list[str]:
+    return [f"{name} {{", *(f"  {line}" for line in lines), "}"]
+
+
+def _text(value: object) -> str:
+    return json.dumps(str(value))
+
+
+def new_root(folder: Path) -> str:
+    """Return the root certificate (PEM) of a broker's folder; it is made where there is none.
+
+    Its key signs the servers' certificates and stays in the folder. Raises UsageError.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not (folder / _ROOT).exists():
+            key = ec.generate_private_key(ec.SECP256R1())
+            name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "secure-fgl broker")])
+            root = (
+                _certificate(name, name, key, _ROOT_DAYS)
+                .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+                .add_extension(_usage(signs=True), critical=True)
+                .sign(key, hashes.SHA256())
+            )
+            Folder(folder).write(_ROOT_KEY, _private(key))
+            Folder(folder, mode=0o644).write(_ROOT, root.public_bytes(Encoding.PEM))
+        return (content(folder / _ROOT, _SLACK) or b"").decode("ascii")
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written ({error.strerror}).") from error
+
+
+def write_config(
+    charters: Sequence[Charter], folder: Path, *, listen: str, cluster: Cluster | None = None
+) -> Path:
+    """Write a server's configuration, with a certificate for the names that the charters have.
+
+    Args:
+        charters: of the runs that it carries.
+        folder: of the broker; its root is the one that the charters name, or the charters name
+            none and the operator puts server.pem and server.key there.
+        listen: ``HOST:PORT``.
+        cluster: where it is one of several servers.
+
+    Returns:
+        The file.
+
+    Raises:
+        UsageError: the charters name another root, or files cannot be written.
+    """
+    text = server_config(charters, folder.resolve(), listen=listen, cluster=cluster)
+    roots = {charter.broker.root for charter in charters}
+    try:
+        if roots != {""}:
+            root = (content(folder / _ROOT, _SLACK) or b"").decode() if folder.is_dir() else ""
+            if roots != {root}:
+                raise UsageError(
+                    f"The charters name another root certificate than {folder / _ROOT}.",
+                    why="sites take a server for theirs only under the root in the charter",
+                    fix="give the folder that charter draw --broker was given",
+                )
+            hosts = sorted({host for charter in charters for host in charter.broker.hosts})
+            _server_certificate(folder, hosts)
+        elif not (folder / _CERTIFICATE).exists():
+            raise UsageError(
+                f"{folder / _CERTIFICATE} is missing.",
+                why="the charters name no root, so the certificate is one that systems know",
+                fix=f"put certificate and key there, as {_CERTIFICATE} and {_KEY}",
+            )
+        Folder(folder).write(CONFIG_FILE, text.encode())
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written ({error.strerror}).") from error
+    return folder / CONFIG_FILE
+
+
+def _server_certificate(folder: Path, hosts: Sequence[str]) -> None:
+    """Issue the server's certificate anew, for these names."""
+    root = x509.load_pem_x509_certificate((folder / _ROOT).read_bytes())
+    signing = load_pem_private_key((folder / _ROOT_KEY).read_bytes(), None)
+    if not isinstance(signing, ec.EllipticCurvePrivateKey):
+        raise UsageError(f"{folder / _ROOT_KEY} is no key of ours.")
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
+    uses = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key())
+    made = (
+        _certificate(name, root.subject, key, _SERVER_DAYS)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(uses, critical=False)
+        .add_extension(issuer, critical=False)
+        .add_extension(x509.SubjectAlternativeName([*map(_host, hosts)]), critical=False)
+        .sign(signing, hashes.SHA256())
+    )
+    Folder(folder).write(_KEY, _private(key))
+    Folder(folder, mode=0o644).write(_CERTIFICATE, made.public_bytes(Encoding.PEM))
+
+
+def _certificate(
+    name: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
+) -> x509.CertificateBuilder:
+    now = dt.datetime.now(dt.UTC)
+    return (
+        x509.CertificateBuilder().subject_name(name).issuer_name(issuer)
+        .public_key(key.public_key()).serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(hours=1)).not_valid_after(now + dt.timedelta(days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )  # fmt: skip
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs, key_cert_sign=signs, crl_sign=signs, content_commitment=False,
+        key_encipherment=False, data_encipherment=False, key_agreement=False, encipher_only=False,
+        decipher_only=False,
+    )  # fmt: skip
+
+
+def _host(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

@@ -1,0 +1,164 @@
+"""At the aggregator's carrier: one request to one site, and its reply, part by part.
+
+Every message of a site answers one of ours: the server lets it publish one reply for each message
+that it received, and nothing else (`rights`). So a site that floods, answers twice or never
+finishes delays its own reply alone. A site that computes for hours is asked again every
+`_HOLD_SECONDS` whether it is done; what is lost on the way is asked again under the same name, and
+a site works on one name once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from secure_fgl.transports.broker.messages import (
+    Assembly,
+    Kind,
+    Malformed,
+    Part,
+    decode,
+    encode,
+    split,
+)
+from secure_fgl.transports.broker.replies import Code, SiteReply
+
+__all__ = ["Requests"]
+
+_FIRST_HOLD_SECONDS = 0.5  # below the second in which a site that missed a deadline takes the next
+_HOLD_SECONDS = 20.0
+_PATIENCE_SECONDS = 10.0  # for a part to cross, beyond what the site may hold
+_LOST_SECONDS = 60.0  # in which nothing came of a site
+_RETURN_SECONDS = 5.0  # in which a carrier that lost its connection is back
+_GRACE_SECONDS = 1.0  # in which a site that missed its last deadline takes this request, if it can
+_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+class Requests:
+    """Sends the aggregator's requests to the sites of one run.
+
+    Args:
+        client: connected to the server (`nats.aio.client.Client`).
+        subjects: by party, where its carrier listens.
+        limits: by party, bytes of a reply that are taken.
+    """
+
+    def __init__(self, client: Any, subjects: Mapping[str, str], limits: Mapping[str, int]) -> None:
+        self._client, self._subjects, self._limits = client, subjects, limits
+
+    async def carry(
+        self,
+        task: str,
+        bundles: Mapping[str, Sequence[bytes]],
+        seconds: float,
+        unhurried: Collection[str],
+    ) -> dict[str, SiteReply]:
+        """Send each party its envelopes; return what came by the time that nobody is awaited.
+
+        Args:
+            task: see `replies`.
+            bundles: by party.
+            seconds: how long to wait at most.
+            unhurried: parties that are waited for only if they take the request within a second.
+        """
+        began, awaited, slow = time.monotonic(), dict[asyncio.Task[SiteReply], str](), {*unhurried}
+        for party, envelopes in bundles.items():
+            message = encode({"do": task, "seconds": seconds}, envelopes)
+            asked = self._ask(party, message, began + seconds, slow)
+            awaited[asyncio.create_task(asked)] = party
+        replies: dict[str, SiteReply] = {}
+        try:
+            while awaited and (passed := time.monotonic() - began) < seconds:
+                late = {*awaited.values()} <= slow
+                if late and passed > _GRACE_SECONDS:
+                    break
+                wait = min(seconds - passed, 0.2 if slow else 5.0)
+                done, _ = await asyncio.wait(
+                    awaited, timeout=wait, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task_done in done:
+                    reply = task_done.result()
+                    party = awaited.pop(task_done)
+                    if reply.code is not Code.SILENT:
+                        replies[party] = reply
+            return replies
+        finally:
+            for left in awaited:
+                left.cancel()
+
+    async def _ask(self, party: str, message: bytes, end: float, slow: set[str]) -> SiteReply:
+        """Put the request to a site, wait until it is done, and fetch the reply."""
+        parts = split(Kind.PUT, os.urandom(16), message)
+        index, taken = 0, False
+        while True:
+            answer = await self._answered(party, _next(parts[index], taken, end), end)
+            if isinstance(answer, SiteReply):
+                return answer
+            word = bytes(answer.data).decode("ascii", "replace")
+            if answer.kind is Kind.MORE and answer.index == index + 1 < len(parts):
+                index += 1
+            elif answer.kind is Kind.REPLY:
+                return await self._fetched(party, answer, end)
+            elif answer.kind is Kind.CODE and word == "taken":
+                taken = True
+                slow.discard(party)
+            elif answer.kind is Kind.CODE and word == "unknown":  # its carrier was started anew
+                index, taken = 0, False
+                await asyncio.sleep(_PAUSES[0])
+            else:
+                return SiteReply(next((c for c in Code if c == word), Code.FAILED))
+
+    async def _fetched(self, party: str, first: Part, end: float) -> SiteReply:
+        """Return the reply of which this is the first part."""
+        try:
+            reply = Assembly(first, self._limits[party])
+            message = reply.add(first)
+            while message is None:
+                wanted = Part(Kind.GET, first.name, reply.next)
+                answer = await self._answered(party, wanted, end)
+                if isinstance(answer, SiteReply):
+                    return answer
+                message = reply.add(answer)
+            head, envelopes = decode(message)
+            return SiteReply(Code(str(head.get("code"))), envelopes)
+        except ValueError:  # Malformed, or a code that is none
+            return SiteReply(Code.FAILED)
+
+    async def _answered(self, party: str, part: Part, end: float) -> Part | SiteReply:
+        """Publish a part until the site answers it; return the answer, or that there is none."""
+        from nats.errors import Error, NoRespondersError
+
+        lost, began = 0, time.monotonic()
+        while (left := end - time.monotonic()) > 0:
+            patience = part.hold / 1000 + _PATIENCE_SECONDS * 2 ** min(lost, 3)
+            gone, data = False, part.encode()
+            try:
+                found = await self._client.request(
+                    self._subjects[party], data, timeout=min(left, patience)
+                )
+                answer = Part.decode(found.data)
+                return answer if answer.name == part.name else SiteReply(Code.FAILED)
+            except Malformed:
+                return SiteReply(Code.FAILED)
+            except NoRespondersError:
+                gone = True
+            except (Error, OSError, TimeoutError):  # the connection, or this message, is lost
+                pass
+            if time.monotonic() - began > (_RETURN_SECONDS if gone else _LOST_SECONDS):
+                return SiteReply(Code.AWAY if gone else Code.SILENT)
+            await asyncio.sleep(_PAUSES[min(lost, len(_PAUSES) - 1)])
+            lost += 1
+        return SiteReply(Code.SILENT)
+
+
+def _next(due: Part, taken: bool, end: float) -> Part:
+    """Return the part that is due, with how long the site may hold its answer."""
+    left = max(0.0, end - time.monotonic())
+    hold = int(1000 * min(left, _HOLD_SECONDS if taken else _FIRST_HOLD_SECONDS))
+    if taken:
+        return Part(Kind.WAIT, due.name, hold=hold)
+    return replace(due, hold=hold)

@@ -1,1 +1,0 @@
-"""What the engine's own processes are told, beside what a job and a charter say."""

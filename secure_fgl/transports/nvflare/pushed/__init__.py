@@ -1,1 +1,0 @@
-"""Exchanges over NVFlare's auxiliary requests: what pushes them, and what takes them at a site."""
