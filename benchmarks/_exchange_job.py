@@ -24,11 +24,11 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
+from secure_fgl.transports.broker.codes import TASK, Code, Heard
 from secure_fgl.transports.nvflare.controller import Conductor
 from secure_fgl.transports.nvflare.executor import Seat, _asked
 from secure_fgl.transports.nvflare.pushed.awaited import Awaited
 from secure_fgl.transports.nvflare.pushed.carrier import PushCarrier
-from secure_fgl.transports.broker.codes import TASK, Code, Heard
 from secure_fgl.transports.nvflare.wire import (
     Word,
     heard,

@@ -11,8 +11,8 @@ from typing import Any
 
 from benchmarks._soak_federation import Stage, signalled, until
 from protocols.wire.roles import Role
-from secure_fgl.transports.nvflare import kits
 from secure_fgl.sites.ending import kill
+from secure_fgl.transports.nvflare import kits
 
 KINDS: dict[str, tuple[Role | None, str]] = {
     "client's session": (Role.CLIENT, "session"),

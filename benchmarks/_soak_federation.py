@@ -17,15 +17,15 @@ import secure_fgl
 from protocols.plan.parties import roles_of
 from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME
+from secure_fgl.charters import joining, party
+from secure_fgl.charters.charter import Charter
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
-from secure_fgl.store.sides.places import place_of
-from secure_fgl.charters import joining, party
-from secure_fgl.charters.charter import Charter
 from secure_fgl.sites.ending import end, held_back
 from secure_fgl.sites.lock import at_work
 from secure_fgl.sites.status import State, Status, read_status
+from secure_fgl.store.sides.places import place_of
 
 TAP = Path(__file__).resolve().parent / "soak_tap"
 _HOUSE = Path(secure_fgl.__file__).resolve().parents[1]

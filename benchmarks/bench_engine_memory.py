@@ -23,9 +23,9 @@ if __package__ in (None, ""):  # run as a file: the floors lie one folder up
 
 from benchmarks._measure import parser, show
 from benchmarks.bench_exchange import INTERVAL, federation
+from secure_fgl.transports.broker.codes import TASK
 from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.job import POLL_SECONDS
-from secure_fgl.transports.broker.codes import TASK
 
 _MARKS = {
     "relay": "client.worker_process",

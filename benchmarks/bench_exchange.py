@@ -31,12 +31,12 @@ if __package__ in (None, ""):  # run as a file: the floors lie one folder up
 from benchmarks._exchange_runs import measured_runs
 from benchmarks._measure import parser, show
 from benchmarks._wire import Wire, processor
-from secure_fgl.transports.nvflare import kits
-from secure_fgl.transports.nvflare.job import POLL_SECONDS, JobConsole, write_job
-from secure_fgl.transports.broker import channel
-from secure_fgl.transports.broker.codes import TASK, Code
 from secure_fgl.sites.conducting import RelayCarrier
 from secure_fgl.sites.control import Control
+from secure_fgl.transports.broker import channel
+from secure_fgl.transports.broker.codes import TASK, Code
+from secure_fgl.transports.nvflare import kits
+from secure_fgl.transports.nvflare.job import POLL_SECONDS, JobConsole, write_job
 
 RUN = "5e" * 16
 ROOT = Path(__file__).resolve().parent.parent

@@ -1,4 +1,4 @@
-"""What a charter says of the broker: where it is, whom its certificates come from, how long to wait."""
+"""What a charter says of the broker: its servers, their root certificate, how long to wait."""
 
 from __future__ import annotations
 

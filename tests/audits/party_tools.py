@@ -13,10 +13,10 @@ import numpy as np
 from protocols.policy.policy import PrivacyPolicy
 from protocols.sessions.table import State
 from protocols.wire.inputs_digest import weights_digest
+from secure_fgl.charters.charter import Charter
 from secure_fgl.config import Config
 from secure_fgl.run.model_digest import npz_bytes
 from secure_fgl.store.sides.places import place_of
-from secure_fgl.charters.charter import Charter
 from tests.audits.toy_run import (
     AGGREGATOR,
     FIVE,

@@ -60,6 +60,8 @@ from protocols.versions import (
 from protocols.wire.envelope import Envelope
 from protocols.wire.run_context import RunContext
 from secure_fgl.attack_inputs.materials import material
+from secure_fgl.charters.charter import Charter
+from secure_fgl.charters.identity_file import load_identity, name_and_role
 from secure_fgl.cli._shared.inputs import load_plan
 from secure_fgl.cli._shared.verb import exit_code
 from secure_fgl.federation import Federation
@@ -68,8 +70,6 @@ from secure_fgl.reasons import explain
 from secure_fgl.run.model_digest import npz_bytes
 from secure_fgl.store.budget_lines import header, read_log
 from secure_fgl.store.finished_run import Run
-from secure_fgl.charters.charter import Charter
-from secure_fgl.charters.identity_file import load_identity, name_and_role
 from tests.audits.attack_tools import attacked, row
 from tests.audits.bundle_tools import FILES, TOY, UNSIGNED, listed
 from tests.audits.forging import write

@@ -17,6 +17,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError, NotInPlan
 from protocols.plan.steps import Step
 from scripts.compare_ledgers import differences
+from secure_fgl.charters.joining import sign
 from secure_fgl.checking.killed import kill
 from secure_fgl.config import Config
 from secure_fgl.errors import PlanDrift, UsageError
@@ -26,7 +27,6 @@ from secure_fgl.plugins import in_use, loading
 from secure_fgl.run.simulation import Preparation
 from secure_fgl.store.finished_run import Run
 from secure_fgl.transports.nvflare import party_process
-from secure_fgl.charters.joining import sign
 from tests.kept import kept
 from tests.nvflare.stage import Parties, assemble
 from tests.plugins.page import DATA, FEDPROX, MODEL, PARTITION, changed, config, write

@@ -23,17 +23,17 @@ from typer.testing import Result
 
 from protocols.policy.policy import PrivacyPolicy
 from protocols.policy.release import Release
+from secure_fgl.charters.facts import Facts
+from secure_fgl.charters.party import PartyKit
 from secure_fgl.cli._shared.charters import models_of
 from secure_fgl.config import Config
 from secure_fgl.consortium import Consortium
 from secure_fgl.data.own import load_spec
 from secure_fgl.errors import UsageError
+from secure_fgl.sites.supervisor import start as keep_up
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
-from secure_fgl.charters.facts import Facts
-from secure_fgl.charters.party import PartyKit
-from secure_fgl.sites.supervisor import start as keep_up
 from tests.pilot_page import PAGE, blocks, console, document
 from tests.secure_fgl.cli_tools import ROOT, invoke
 from tests.secure_fgl.test_own_docs import walk

@@ -23,8 +23,8 @@ from typing import Any
 
 import secure_fgl
 from protocols.sessions.engine import Delivery
-from secure_fgl.isolation import kernel
 from secure_fgl.charters.party import PartyKit
+from secure_fgl.isolation import kernel
 from secure_fgl.sites.process import conduct, open_process
 
 FIRST_UID = 61_200

@@ -18,10 +18,10 @@ from nvflare.apis.signal import Signal
 from protocols.evidence.ledger import read_lines
 from protocols.sessions.engine import Delivery
 from protocols.wire.roster import AGGREGATOR_NAME
+from secure_fgl.sites.answering import Answerer
+from secure_fgl.sites.process import conduct, open_process
 from secure_fgl.transports.nvflare import wire
 from secure_fgl.transports.nvflare.executor import Seat
-from secure_fgl.sites.process import conduct, open_process
-from secure_fgl.sites.answering import Answerer
 from tests.nvflare.stage import SERVER_SITE, Parties, side
 
 TAP = Path(__file__).parent / "tap"

@@ -20,13 +20,13 @@ import pytest
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
+from secure_fgl.charters.party import PartyKit
+from secure_fgl.sites.control import Control
+from secure_fgl.sites.process import open_process
+from secure_fgl.transports.broker import channel, session
 from secure_fgl.transports.nvflare import executor
 from secure_fgl.transports.nvflare.controller import Conductor
 from secure_fgl.transports.nvflare.executor import Seat
-from secure_fgl.charters.party import PartyKit
-from secure_fgl.sites.process import open_process
-from secure_fgl.transports.broker import channel, session
-from secure_fgl.sites.control import Control
 from tests.nvflare.stage import SERVER_SITE, Parties
 from tests.nvflare.test_late_requests import Network
 

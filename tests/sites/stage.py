@@ -10,13 +10,13 @@ from typing import Any
 
 from protocols.plan.parties import roles_of
 from protocols.wire.roster import AGGREGATOR_NAME
+from secure_fgl.charters.charter import Charter
+from secure_fgl.charters.party import PartyKit
+from secure_fgl.charters.passphrase import Passphrase
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import joining, party
-from secure_fgl.charters.charter import Charter
-from secure_fgl.charters.passphrase import Passphrase
-from secure_fgl.charters.party import PartyKit
 
 CLIENTS = 4  # the fewest that `masks` admits: each client and three others (O10)
 SERVER_SITE = "localhost"

@@ -14,16 +14,16 @@ from protocols.errors import EvidenceError
 from protocols.plan.parties import roles_of
 from protocols.wire.roles import Role, names_in
 from protocols.wire.roster import Identity
-from secure_fgl.config import Config
-from secure_fgl.errors import UsageError
-from secure_fgl.federation import Federation
-from secure_fgl.run.naming import client_names, misnamed
-from secure_fgl.transports.nvflare import joining, party
 from secure_fgl.charters.approvals import Word
 from secure_fgl.charters.changes import changes
 from secure_fgl.charters.charter import Charter
 from secure_fgl.charters.facts import Facts, check_party, misnamed_organisation
 from secure_fgl.charters.party import PartyKit
+from secure_fgl.config import Config
+from secure_fgl.errors import UsageError
+from secure_fgl.federation import Federation
+from secure_fgl.run.naming import client_names, misnamed
+from secure_fgl.transports.nvflare import joining, party
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
 
 NAMED = {"name": "by_owner", "names": ["Bank_E", "bank-a", "bank-c", "bank-b", "bank-d"]}

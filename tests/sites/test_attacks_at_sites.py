@@ -22,14 +22,14 @@ from protocols.plan.learns import HANDED_ON
 from protocols.policy.policy import PrivacyPolicy
 from protocols.policy.release import Audit
 from protocols.versions import SITE_FIGURES
+from secure_fgl.charters.party import load_identity
 from secure_fgl.elsewhere.at_site import material_of_site
 from secure_fgl.errors import UsageError
+from secure_fgl.sites.process import conduct, open_process
 from secure_fgl.store import captures
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.figures import handed_on
 from secure_fgl.store.sides.hand_overs import gather_files
-from secure_fgl.charters.party import load_identity
-from secure_fgl.sites.process import conduct, open_process
 from tests import forked
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, side
 from tests.nvflare.test_own_models import Direct

@@ -13,9 +13,9 @@ from protocols.errors import RemoteProtocolError
 from protocols.wire.envelope import Envelope
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.federation import Federation
-from secure_fgl.transports.nvflare import wire
 from secure_fgl.sites.process import conduct, open_process
 from secure_fgl.transports.broker.codes import TASK, Code
+from secure_fgl.transports.nvflare import wire
 from tests.nvflare.faulty import Dying, Sums
 from tests.nvflare.stage import SERVER_SITE, assemble, banks
 from tests.nvflare.test_engine import seated, transport

@@ -27,9 +27,9 @@ from protocols.roles.client import ClientSession
 from secure_fgl.attack_inputs.again import canaries
 from secure_fgl.attack_inputs.materials import material
 from secure_fgl.elsewhere.at_site import material_of_site
+from secure_fgl.sites.process import PartyProcess, conduct, open_process
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.hand_overs import gather_files
-from secure_fgl.sites.process import PartyProcess, conduct, open_process
 from tests import forked
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, side
 from tests.nvflare.test_own_models import Direct

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from secure_fgl.transports.broker import channel
-from secure_fgl.transports.broker.codes import Code, Heard
 from secure_fgl.sites.control import Control
 from secure_fgl.sites.session import serve
+from secure_fgl.transports.broker import channel
+from secure_fgl.transports.broker.codes import Code, Heard
 from tests.nvflare.processes import until
 
 RUN = "ab" * 16

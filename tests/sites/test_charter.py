@@ -15,14 +15,14 @@ from crypto.signing.canonical import canonical
 from protocols.errors import EvidenceError
 from protocols.wire.roles import Role
 from protocols.wire.roster import Identity
+from secure_fgl.charters.charter import Charter
+from secure_fgl.charters.facts import party_of
+from secure_fgl.charters.party import PartyKit
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.store.budgets import BudgetStore
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import joining, party
-from secure_fgl.charters.charter import Charter
-from secure_fgl.charters.facts import party_of
-from secure_fgl.charters.party import PartyKit
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,7 +16,9 @@ pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 from nvflare.fuel.flare_api.api_spec import InternalError, JobNotFound, NoConnection
 
 from protocols.errors import Refused
+from secure_fgl.charters.party import PartyKit
 from secure_fgl.errors import UsageError
+from secure_fgl.sites.status import StatusFile
 from secure_fgl.transports.nvflare.job import JobConsole, write_job
 from secure_fgl.transports.nvflare.office import conducting, returning
 from secure_fgl.transports.nvflare.office.conducting import (
@@ -26,8 +28,6 @@ from secure_fgl.transports.nvflare.office.conducting import (
     see_through,
 )
 from secure_fgl.transports.nvflare.office.job_note import JobNote
-from secure_fgl.charters.party import PartyKit
-from secure_fgl.sites.status import StatusFile
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
 
 DONE, BROKEN = "FINISHED:COMPLETED", "FINISHED:EXECUTION_EXCEPTION"

@@ -16,14 +16,14 @@ import pytest
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from protocols.wire.envelope import Envelope
+from secure_fgl.sites.answering import Answerer
+from secure_fgl.sites.process import open_process
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.run_folder import FileStore
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
 from secure_fgl.store.state_store import FileStateStore, KeptStateStore
-from secure_fgl.transports.nvflare import wire
-from secure_fgl.sites.process import open_process
-from secure_fgl.sites.answering import Answerer
 from secure_fgl.transports.broker.codes import TASK, Code
+from secure_fgl.transports.nvflare import wire
 from tests.nvflare.faulty import Dying, Sums, unrecorded
 from tests.nvflare.stage import Parties, assemble, banks
 from tests.nvflare.test_engine import conducted, seated

@@ -32,18 +32,18 @@ from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.errors import PlanDrift, UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.isolation import kernel
+from secure_fgl.sites.answering import Answerer
+from secure_fgl.sites.process import conduct, open_process
 from secure_fgl.store.client_models import ClientModels
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
-from secure_fgl.transports.nvflare import wire
-from secure_fgl.transports.nvflare.executor import Seat
-from secure_fgl.sites.process import conduct, open_process
-from secure_fgl.transports.nvflare.pushed.awaited import JobAborted
-from secure_fgl.transports.nvflare.pushed.carrier import PushCarrier
 from secure_fgl.transports.broker import channel
-from secure_fgl.sites.answering import Answerer
 from secure_fgl.transports.broker.codes import Code, Heard
 from secure_fgl.transports.broker.patience import SiteTransport
+from secure_fgl.transports.nvflare import wire
+from secure_fgl.transports.nvflare.executor import Seat
+from secure_fgl.transports.nvflare.pushed.awaited import JobAborted
+from secure_fgl.transports.nvflare.pushed.carrier import PushCarrier
 from tests.nvflare.faulty import Dying, Sums
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, gather, side
 

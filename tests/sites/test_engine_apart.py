@@ -34,16 +34,18 @@ from nvflare.security.security import FLAuthorizer
 
 from audits.report import summary
 from protocols.wire.roles import Role
+from secure_fgl.charters.identity_file import load_identity, new_identity
+from secure_fgl.charters.party import PartyKit
 from secure_fgl.cli.run import _announce
 from secure_fgl.config import TransportConfig
 from secure_fgl.doctor import machine
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.isolation import kernel
+from secure_fgl.sites.checks.lines import Status, Subject, look, utc
 from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.checks import isolation
 from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
-from secure_fgl.sites.checks.lines import Status, Subject, look, utc
 from secure_fgl.transports.nvflare.controller import Conductor
 from secure_fgl.transports.nvflare.engine.listener import (
     CLEAR_READS,
@@ -52,8 +54,6 @@ from secure_fgl.transports.nvflare.engine.listener import (
 )
 from secure_fgl.transports.nvflare.executor import Seat
 from secure_fgl.transports.nvflare.keys import identity_file
-from secure_fgl.charters.identity_file import load_identity, new_identity
-from secure_fgl.charters.party import PartyKit
 from secure_fgl.transports.nvflare.site import session, supervisor
 from tests.nvflare.processes import until
 from tests.nvflare.stage import Parties, assemble, banks

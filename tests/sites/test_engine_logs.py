@@ -22,9 +22,9 @@ import pytest
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from crypto.samplers import derive
+from secure_fgl.charters.passphrase import FILE_VARIABLE, Passphrase
 from secure_fgl.config import Config
 from secure_fgl.transports.nvflare.keys import identity_file
-from secure_fgl.charters.passphrase import FILE_VARIABLE, Passphrase
 from secure_fgl.transports.nvflare.office.conducting import Ending, Settings, see_through
 from tests.nvflare.processes import Stage, session_process, staged, until
 from tests.nvflare.stage import SERVER_SITE, assemble

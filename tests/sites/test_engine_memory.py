@@ -27,11 +27,11 @@ from nvflare.fuel.f3.streaming.byte_streamer import STREAM_CHUNK_SIZE, TxTask
 from nvflare.fuel.utils.config_service import ConfigService
 
 from secure_fgl.errors import UsageError
+from secure_fgl.transports.broker.codes import Code, Heard
 from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.engine.listener import mutual
 from secure_fgl.transports.nvflare.engine.memory import COMMUNICATION, COMMUNICATION_FILE, MEMORY
 from secure_fgl.transports.nvflare.pushed.turns import Turns
-from secure_fgl.transports.broker.codes import Code, Heard
 
 
 @pytest.fixture(scope="module")

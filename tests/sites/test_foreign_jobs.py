@@ -22,10 +22,10 @@ import pytest
 
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
-from secure_fgl.store.finished_run import Run
-from secure_fgl.transports.nvflare import kits
 from secure_fgl.charters.charter import Charter
 from secure_fgl.sites.ending import held_back
+from secure_fgl.store.finished_run import Run
+from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.job import DONE, JobConsole, write_job
 from tests.nvflare.left import processes_of
 from tests.nvflare.processes import Stage, session_process, until

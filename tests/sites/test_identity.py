@@ -15,9 +15,7 @@ from crypto import passphrases
 from crypto.errors import InvalidSeal
 from protocols.wire.roles import Role
 from protocols.wire.roster import Identity
-from secure_fgl.errors import UsageError
 from secure_fgl.charters.facts import Facts, Renewal
-from secure_fgl.transports.nvflare.keys import passphrase
 from secure_fgl.charters.identity_file import (
     is_locked,
     load_identity,
@@ -25,6 +23,8 @@ from secure_fgl.charters.identity_file import (
     new_identity,
 )
 from secure_fgl.charters.passphrase import Passphrase
+from secure_fgl.errors import UsageError
+from secure_fgl.transports.nvflare.keys import passphrase
 from tests.secure_fgl.cli_tools import invoke
 
 WORDS = "six random words from a list"

@@ -15,9 +15,9 @@ from protocols.evidence.ledger import read_lines
 from protocols.keys.setup import Setup
 from protocols.wire.envelope import Envelope
 from secure_fgl.store.finished_run import Run
+from secure_fgl.transports.broker import channel
 from secure_fgl.transports.nvflare import wire
 from secure_fgl.transports.nvflare.pushed import awaited, carrier
-from secure_fgl.transports.broker import channel
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, gather, side
 from tests.nvflare.test_late_requests import Network, played, refusals, seats_of
 

@@ -17,13 +17,13 @@ pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAuthorizer
 
 from protocols.wire.roles import Role
+from secure_fgl.charters.identity_file import new_identity
 from secure_fgl.errors import UsageError
-from secure_fgl.transports.nvflare import ending, kits
-from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
 from secure_fgl.sites.checks.lines import Line, Status
 from secure_fgl.sites.checks.listed import check_site
+from secure_fgl.transports.nvflare import ending, kits
+from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
 from secure_fgl.transports.nvflare.job import POLL_SECONDS, write_job
-from secure_fgl.charters.identity_file import new_identity
 from tests.nvflare.stage import SERVER_SITE, assemble, banks
 from tests.secure_fgl.cli_tools import invoke
 

@@ -28,17 +28,17 @@ from protocols.evidence.ledger import read_lines
 from protocols.wire.envelope import Envelope
 from protocols.wire.inbox import Inbox
 from protocols.wire.roster import AGGREGATOR_NAME
+from secure_fgl.sites.answering import Answerer
+from secure_fgl.sites.conducting import RelayCarrier, conduct_run
+from secure_fgl.sites.control import Control
+from secure_fgl.sites.process import open_process
 from secure_fgl.store.finished_run import Run
+from secure_fgl.transports.broker import channel
+from secure_fgl.transports.broker.codes import Code, Heard
 from secure_fgl.transports.nvflare import wire
 from secure_fgl.transports.nvflare.controller import Conductor
 from secure_fgl.transports.nvflare.executor import Seat
-from secure_fgl.sites.process import open_process
 from secure_fgl.transports.nvflare.pushed import awaited, carrier
-from secure_fgl.transports.broker import channel
-from secure_fgl.sites.answering import Answerer
-from secure_fgl.transports.broker.codes import Code, Heard
-from secure_fgl.sites.conducting import RelayCarrier, conduct_run
-from secure_fgl.sites.control import Control
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, gather, side
 
 LATE = "site-5"

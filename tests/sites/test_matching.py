@@ -13,11 +13,11 @@ pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 from protocols.errors import Refused
 from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME
+from secure_fgl.charters.party import new_tag_key
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
-from secure_fgl.store.finished_run import Run
-from secure_fgl.charters.party import new_tag_key
 from secure_fgl.sites.process import conduct, open_process
+from secure_fgl.store.finished_run import Run
 from tests.nvflare.alike import check_models, check_result
 from tests.nvflare.faulty import Dying
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, gather

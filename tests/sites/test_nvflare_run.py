@@ -23,8 +23,8 @@ pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from secure_fgl.sites.checks.lines import Status
 from secure_fgl.sites.checks.listed import check_site
-from secure_fgl.transports.nvflare.job import JobConsole
 from secure_fgl.sites.lock import at_work
+from secure_fgl.transports.nvflare.job import JobConsole
 from tests.nvflare.processes import Stage, job_process, session_process, staged, until
 
 ROUNDS, KILLED = 6, "site-2"

@@ -19,16 +19,16 @@ from protocols.errors import BadEnvelope, EvidenceError
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.roles import Role
 from protocols.wire.roster import Roster
-from secure_fgl.consortium import Consortium
-from secure_fgl.errors import UsageError
-from secure_fgl.transports.nvflare import joining, party
 from secure_fgl.charters.changes import changes
 from secure_fgl.charters.charter import Charter
 from secure_fgl.charters.facts import misnamed_organisation
-from secure_fgl.charters.party import PartyKit
-from secure_fgl.transports.nvflare.rules import versions
 from secure_fgl.charters.organisations import alike, crowded, insiders, same_owner, too_few
 from secure_fgl.charters.parties import nameless
+from secure_fgl.charters.party import PartyKit
+from secure_fgl.consortium import Consortium
+from secure_fgl.errors import UsageError
+from secure_fgl.transports.nvflare import joining, party
+from secure_fgl.transports.nvflare.rules import versions
 from tests.nvflare.stage import Parties, assemble, banks
 from tests.secure_fgl.cli_tools import invoke
 

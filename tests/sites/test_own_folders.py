@@ -15,15 +15,15 @@ import yaml
 
 from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME
+from secure_fgl.charters.party import PartyKit
 from secure_fgl.config import Config
 from secure_fgl.data.own import OwnSpec, load_sites, load_spec
 from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.errors import PlanDrift, UsageError
 from secure_fgl.federation import Federation
+from secure_fgl.sites.process import open_process
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.own_model import own_model
-from secure_fgl.charters.party import PartyKit
-from secure_fgl.sites.process import open_process
 from tests import forked
 from tests.nvflare import apart
 from tests.nvflare.stage import Parties, assemble

@@ -24,11 +24,13 @@ from protocols.policy.retention import Kept
 from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME, Roster, run_id
 from secure_fgl import load_model
+from secure_fgl.charters.party import load_identity, new_identity
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.predicting.inputs import answers
 from secure_fgl.predicting.model_file import model_bytes
 from secure_fgl.run.model_digest import npz_bytes
+from secure_fgl.sites.process import PartyProcess, conduct, open_process
 from secure_fgl.store import captures
 from secure_fgl.store.files import Folder
 from secure_fgl.store.finished_run import Run
@@ -39,8 +41,6 @@ from secure_fgl.store.sides.own_model import own_model
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.store.sides.release import HeldBack
 from secure_fgl.store.sides.sweeping import sweep_runs
-from secure_fgl.charters.party import load_identity, new_identity
-from secure_fgl.sites.process import PartyProcess, conduct, open_process
 from secure_fgl.transports.nvflare.site import leaving
 from tests import forked
 from tests.audits.attack_tools import LEAK, attacked, row

@@ -13,9 +13,9 @@ from protocols.sessions.engine import Delivery
 from protocols.wire.envelope import Envelope
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.sites.process import open_process
-from secure_fgl.transports.nvflare.site import patience
 from secure_fgl.transports.broker.codes import TASK, Code, Heard
 from secure_fgl.transports.broker.patience import SiteTransport
+from secure_fgl.transports.nvflare.site import patience
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
 
 CLIENTS = ("site-1", "site-2", "site-3", "site-4", "site-5")

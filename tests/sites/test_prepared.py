@@ -17,11 +17,11 @@ pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 from nvflare.tool.deploy.deploy_commands import prepare_deployment
 
 from protocols.wire.roles import Role
-from secure_fgl.transports.nvflare import kits
-from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
+from secure_fgl.charters.identity_file import new_identity
 from secure_fgl.sites.checks.lines import Line, Status
 from secure_fgl.sites.checks.listed import check_site
-from secure_fgl.charters.identity_file import new_identity
+from secure_fgl.transports.nvflare import kits
+from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
 from tests.secure_fgl.cli_tools import ROOT, invoke
 from tests.secure_fgl.test_own_docs import BLOCK
 

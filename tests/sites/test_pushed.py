@@ -22,12 +22,12 @@ from nvflare.apis.signal import Signal
 from nvflare.fuel.f3.cellnet.defs import ReturnCode as CellReturnCode
 from nvflare.fuel.utils import fobs
 
+from secure_fgl.transports.broker.codes import Code, Heard
 from secure_fgl.transports.nvflare import executor, wire
 from secure_fgl.transports.nvflare.executor import Seat
 from secure_fgl.transports.nvflare.pushed import carrier
 from secure_fgl.transports.nvflare.pushed.awaited import JobAborted
 from secure_fgl.transports.nvflare.pushed.carrier import PushCarrier
-from secure_fgl.transports.broker.codes import Code, Heard
 from tests.nvflare.processes import until
 
 RUN = "ab" * 16

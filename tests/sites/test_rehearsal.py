@@ -25,14 +25,14 @@ pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 from audits.report.summary import REHEARSAL
 from protocols.wire.control import REFUSALS
 from protocols.wire.roster import AGGREGATOR_NAME
+from secure_fgl.charters.party import PartyKit
 from secure_fgl.errors import UsageError
+from secure_fgl.sites.status import STATUS_FILE, State, read_status
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.office.conducting import Ending, Settings, see_through
 from secure_fgl.transports.nvflare.office.job_note import JobNote
-from secure_fgl.charters.party import PartyKit
-from secure_fgl.sites.status import STATUS_FILE, State, read_status
 from tests.laws.search import found, spellings
 from tests.nvflare.left import processes_of
 from tests.nvflare.stage import SERVER_SITE, assemble, banks

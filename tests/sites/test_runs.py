@@ -12,20 +12,20 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.signal import Signal
 
 from protocols.errors import EvidenceError
+from secure_fgl.charters.charter import Charter
+from secure_fgl.charters.party import PartyKit
 from secure_fgl.errors import UsageError
+from secure_fgl.sites.checks.lines import Status
+from secure_fgl.sites.process import PartyProcess, open_process
 from secure_fgl.store.budgets import BudgetStore
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.places import place_of, places_of
+from secure_fgl.transports.broker import channel, leaving
 from secure_fgl.transports.nvflare import wire
-from secure_fgl.charters.charter import Charter
 from secure_fgl.transports.nvflare.checks import listed
-from secure_fgl.sites.checks.lines import Status
 from secure_fgl.transports.nvflare.controller import Conductor
 from secure_fgl.transports.nvflare.executor import Seat
 from secure_fgl.transports.nvflare.job import write_job
-from secure_fgl.charters.party import PartyKit
-from secure_fgl.sites.process import PartyProcess, open_process
-from secure_fgl.transports.broker import channel, leaving
 from tests.nvflare.stage import SERVER_SITE, Parties, another, assemble, banks
 from tests.secure_fgl.cli_tools import invoke
 

@@ -15,16 +15,16 @@ pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from secure_fgl._floors import NotOurCode
 from secure_fgl.errors import UsageError
-from secure_fgl.store.sides.places import place_of
-from secure_fgl.transports.nvflare import party_process
-from secure_fgl.sites.process import PartyProcess, open_process
-from secure_fgl.sites.status import STATUS_FILE, State, read_status
-from secure_fgl.transports.nvflare.site import leaving, session, supervisor
 from secure_fgl.sites.answering import Answerer
+from secure_fgl.sites.control import Control
+from secure_fgl.sites.process import PartyProcess, open_process
+from secure_fgl.sites.session import run
+from secure_fgl.sites.status import STATUS_FILE, State, read_status
+from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.broker.channel import listen, of_run
 from secure_fgl.transports.broker.codes import END, TASK, Code
-from secure_fgl.sites.control import Control
-from secure_fgl.sites.session import run
+from secure_fgl.transports.nvflare import party_process
+from secure_fgl.transports.nvflare.site import leaving, session, supervisor
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, side
 
 AUTHORITY = "site-6"

@@ -22,17 +22,17 @@ import yaml
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from protocols.wire.roster import AGGREGATOR_NAME
+from secure_fgl.charters import joining, party
+from secure_fgl.charters.identity_file import new_identity
 from secure_fgl.data.own.spec import SPEC_FILE
+from secure_fgl.sites.checks.lines import Line, Status, Subject, look
 from secure_fgl.store.budgets import BudgetStore
 from secure_fgl.store.sides.places import place_of
-from secure_fgl.charters import joining, party
 from secure_fgl.transports.nvflare.checks import listed
 from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
-from secure_fgl.sites.checks.lines import Line, Status, Subject, look
 from secure_fgl.transports.nvflare.checks.users import named
 from secure_fgl.transports.nvflare.engine.listener import OTHERS_READ
 from secure_fgl.transports.nvflare.engine.memory import COMMUNICATION_FILE
-from secure_fgl.charters.identity_file import new_identity
 from secure_fgl.transports.nvflare.rules import versions
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
 from tests.nvflare.test_engine_relay import BEHIND, RELAY, with_relay

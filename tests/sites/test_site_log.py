@@ -14,10 +14,10 @@ pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 from protocols.errors import RemoteProtocolError
 from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.errors import UsageError
-from secure_fgl.store.sides import site_log
-from secure_fgl.transports.nvflare.site import session
 from secure_fgl.sites.answering import Answerer
+from secure_fgl.store.sides import site_log
 from secure_fgl.transports.broker.codes import TASK, Code, Heard
+from secure_fgl.transports.nvflare.site import session
 from tests.nvflare.stage import assemble
 from tests.nvflare.test_own_folders import NAMES, SPEC, own, tables
 

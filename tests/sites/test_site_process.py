@@ -26,14 +26,14 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.signal import Signal
 
+from secure_fgl.sites.checks.lines import Status, Subject, look, utc
+from secure_fgl.sites.process import open_process
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.places import place_of
+from secure_fgl.transports.broker import channel, supervisor
 from secure_fgl.transports.nvflare import wire
 from secure_fgl.transports.nvflare.checks import listed
-from secure_fgl.sites.checks.lines import Status, Subject, look, utc
 from secure_fgl.transports.nvflare.executor import Seat
-from secure_fgl.sites.process import open_process
-from secure_fgl.transports.broker import channel, supervisor
 from tests.nvflare.processes import ROOT, children, until
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, side
 from tests.secure_fgl.cli_tools import invoke

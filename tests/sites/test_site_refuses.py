@@ -19,14 +19,14 @@ pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from nvflare.apis.fl_constant import ReturnCode
 
+from secure_fgl.charters.charter import Charter
+from secure_fgl.charters.versions import installed
 from secure_fgl.config import Config
 from secure_fgl.data.own import load_spec
 from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.store.sides.places import place_of
-from secure_fgl.transports.nvflare import joining, party, wire
-from secure_fgl.charters.charter import Charter
-from secure_fgl.charters.versions import installed
 from secure_fgl.transports.broker import channel
+from secure_fgl.transports.nvflare import joining, party, wire
 from tests.nvflare.beside import Relay, entries
 from tests.nvflare.processes import until
 from tests.nvflare.stage import Parties, assemble, banks

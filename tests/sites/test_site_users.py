@@ -20,17 +20,17 @@ import pytest
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from protocols.wire.roles import Role
+from secure_fgl.charters.identity_file import new_identity
+from secure_fgl.charters.passphrase import FILE_VARIABLE, from_file
 from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.errors import UsageError
 from secure_fgl.isolation import network
+from secure_fgl.sites.checks.lines import Check, Line, Status, Subject, look
+from secure_fgl.sites.lock import at_work
 from secure_fgl.store.sides.hand_overs import at_rest
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.checks import isolation, listed, users
-from secure_fgl.sites.checks.lines import Check, Line, Status, Subject, look
-from secure_fgl.charters.identity_file import new_identity
-from secure_fgl.charters.passphrase import FILE_VARIABLE, from_file
-from secure_fgl.sites.lock import at_work
 from secure_fgl.transports.nvflare.site import leaving
 from tests.nvflare import apart
 from tests.nvflare.stage import assemble

@@ -26,13 +26,13 @@ from cryptography.hazmat.primitives import hashes
 
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
+from secure_fgl.charters.party import load_identity
 from secure_fgl.store import captures
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.forgetting import Destroyed
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.store.sides.sweeping import sweep_runs
 from secure_fgl.transports.nvflare import kits
-from secure_fgl.charters.party import load_identity
 from tests.nvflare import users
 from tests.nvflare.processes import until
 from tests.nvflare.users import User

@@ -22,11 +22,11 @@ from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.config import Config
 from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.federation import Federation
-from secure_fgl.store.finished_run import Run
-from secure_fgl.transports.nvflare import kits
 from secure_fgl.sites.ending import held_back
-from secure_fgl.transports.nvflare.job import DONE, JobConsole, write_job
+from secure_fgl.store.finished_run import Run
 from secure_fgl.transports.broker.channel import SOCKET
+from secure_fgl.transports.nvflare import kits
+from secure_fgl.transports.nvflare.job import DONE, JobConsole, write_job
 from tests.nvflare.left import processes_of
 from tests.nvflare.processes import ROOT, session_process, until
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, side

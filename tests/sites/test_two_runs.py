@@ -16,12 +16,12 @@ pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from protocols.evidence.ledger import read_lines
 from protocols.wire.roster import AGGREGATOR_NAME
+from secure_fgl.charters.charter import Charter
 from secure_fgl.federation import Federation
+from secure_fgl.sites.ending import held_back
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.places import place_of, places_of
 from secure_fgl.transports.nvflare import kits
-from secure_fgl.charters.charter import Charter
-from secure_fgl.sites.ending import held_back
 from secure_fgl.transports.nvflare.job import DONE, JobConsole, write_job
 from tests.nvflare.processes import until
 from tests.nvflare.stage import SERVER_SITE, another, assemble, banks

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from secure_fgl.transports.nvflare.site import control, supervisor, watch
 from secure_fgl.sites.control import UP, Control
+from secure_fgl.transports.nvflare.site import control, supervisor, watch
 from secure_fgl.transports.nvflare.site.watch import HUNG_SECONDS, Watch, processor_seconds
 
 HUNG = 2.5
