@@ -15,6 +15,8 @@ def main() -> None:
     if "--no-color" in sys.argv[1:]:
         # Before anything that prints is imported: help and usage errors must obey it as well.
         os.environ["NO_COLOR"] = "1"
+    # A library's own pool of threads would keep a run's processes from being forked (ADR 0098).
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from secure_fgl.cli._shared.app import app
 
     app(prog_name="secure-fgl")

@@ -27,19 +27,18 @@ from secure_fgl._floors import PLUGINS
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.isolation import frames
+from secure_fgl.isolation.forked import ONE_THREAD, Forked, can_fork
 from secure_fgl.isolation.kernel import check_kernel, set_traceable
 from secure_fgl.isolation.values import FAILURES, LONGEST, PlainCodec, messages, steps_of
 from secure_fgl.reasons import shown
 
-__all__ = ["ANSWER_SECONDS", "AnswerFailed", "Sandbox", "check_loadable"]
+__all__ = ["ANSWER_SECONDS", "AnswerFailed", "Sandbox", "check_loadable", "prepare"]
 
 ANSWER_SECONDS = 6 * 3600.0
 """How long loading, or one answer, may take. Late is broken: the run could only hang."""
 
 _KEPT = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "SECURE_FGL_DATA")
 """What of the environment the worker is given."""
-
-_THREADS = ("MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 _PATIENCE_S = 5.0
 _DEEPEST = 20  # of the plug-ins' lines that an error passed
@@ -82,9 +81,50 @@ def spawn(channel: socket.socket) -> Worker:
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "secure_fgl.isolation.worker"],
         stdin=channel.fileno(), stdout=nothing, stderr=nothing,
-        env={**kept, **dict.fromkeys(_THREADS, "1"), "PYTHONPATH": os.pathsep.join(paths)},
+        env={**kept, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(paths)},
         start_new_session=True,  # deaf to the terminal's Ctrl-C
     )  # fmt: skip
+
+
+def _started() -> tuple[Worker, socket.socket]:
+    """Return a worker in a fresh interpreter, and its channel; raises OSError."""
+    ours, theirs = socket.socketpair()
+    try:
+        with theirs:
+            return spawn(theirs), ours
+    except OSError:
+        ours.close()
+        raise
+
+
+_prepared: list[tuple[Worker, socket.socket]] = []
+"""A worker that was forked before this process held a key, and its channel."""
+
+
+def prepare() -> None:
+    """Fork the worker of this process's one sandbox, before this process loads any key.
+
+    The next `Sandbox` takes it. Where this process cannot fork, that one starts a fresh
+    interpreter.
+    """
+    from secure_fgl.isolation import worker
+
+    if not can_fork():
+        return
+    ours, theirs = socket.socketpair()
+
+    def serve() -> int:
+        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        os.environ.clear()
+        os.environ.update(kept | ONE_THREAD)
+        with open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), 1)
+            os.dup2(nothing.fileno(), 2)
+        worker.serve(os.dup(0))
+        return 0
+
+    with theirs:
+        _prepared.append((Forked(serve, stdin=theirs.fileno(), leads=True), ours))
 
 
 class Sandbox:
@@ -115,12 +155,9 @@ class Sandbox:
     ) -> None:
         check_kernel()
         self._seconds, self._over, self._generated = seconds, "", plan.data.synthetic
-        self._channel, theirs = socket.socketpair()
         try:
-            with theirs:
-                self._worker = spawn(theirs)
+            self._worker, self._channel = _prepared.pop() if _prepared else _started()
         except OSError as error:
-            self._channel.close()
             raise AnswerFailed(
                 f"The process that computes answers cannot be started ({error.strerror}).",
                 why="too many processes, or too little memory",

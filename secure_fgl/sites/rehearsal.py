@@ -41,10 +41,12 @@ from secure_fgl.charters.party import ROOT_VARIABLE, new_identity, new_tag_key
 from secure_fgl.config import OWN, Config
 from secure_fgl.data.own import OwnSpec
 from secure_fgl.devices.choosing import chosen
-from secure_fgl.errors import UsageError
+from secure_fgl.errors import USAGE, UsageError
+from secure_fgl.isolation.forked import ONE_THREAD, Forked, can_fork
 from secure_fgl.plugins.in_use import Plugins
 from secure_fgl.run.simulation import Progress
-from secure_fgl.sites.start import HOUSE, NOT_SEPARATED
+from secure_fgl.sites.start import HOUSE, NOT_SEPARATED, load
+from secure_fgl.sites.start import main as start
 from secure_fgl.sites.status import State, read_status
 from secure_fgl.sites.surroundings import budgets_at, ending_as_one, held_back
 from secure_fgl.store.files import Folder
@@ -112,12 +114,13 @@ def rehearse(
     work = Path(f"{out}.parties").resolve()
     stage = _Stage(federation, plan, work, _folders(federation, plan, work))
     with ending_as_one(work), budgets_at(federation.config.budget.store):
-        charter = stage.agree()
+        forks = can_fork() and not federation.plugins.files
+        charter = stage.agreed_apart() if forks else stage.agree()
         tell(f"{len(stage.folders)} parties signed the charter of run {charter.run[:8]}.")
         tell(NOT_SEPARATED)
         listen = charter.broker.urls[0].removeprefix("tls://")
         config = write_config([charter], work / "broker", listen=listen)
-        parties = Processes(stage.folders, federation.config.data.root)
+        parties = Processes(stage.folders, federation.config.data.root, forks=forks)
         watch = _Watching(stage.folders, parties, progress, plan.rounds)
         with running(config, int(listen.rpartition(":")[2])) as server, parties:
             while not parties.over():
@@ -198,6 +201,32 @@ class _Stage:
         self._bring(roles, {name: kit.folder for name, kit in kept.items()})
         return charter
 
+    def agreed_apart(self) -> Charter:
+        """Do the same in a child, so that this process holds no key and can be forked."""
+        ours, theirs = os.pipe()
+
+        def work() -> int:
+            try:
+                self.agree()
+                return 0
+            except UsageError as error:
+                os.write(1, json.dumps([error.what, error.why, error.fix]).encode()[:4096])
+                return USAGE
+
+        child = Forked(work, output=theirs)
+        os.close(theirs)
+        with os.fdopen(ours, "rb") as answer:
+            said = answer.read(1 << 16)
+        if child.wait() == 0:
+            folder = place_of(self.folders[AGGREGATOR_NAME])
+            return Charter.decode((folder / "charter.json").read_bytes())
+        with contextlib.suppress(ValueError):
+            what, why, fix = json.loads(said)
+            raise UsageError(what, why=why, fix=fix)
+        raise UsageError(
+            "No charter could be drawn up.", why=said.decode("utf-8", "replace")[-300:]
+        )
+
     def _url(self) -> str:
         """Return where the broker listens: where the configuration says, or at any free port."""
         url = self.federation.config.transport.url
@@ -230,18 +259,23 @@ class Processes:
     Args:
         folders: by party.
         data_root: of the data; None where the configuration names none.
+        forks: whether they are forked off this process, which holds no key.
 
     Attributes:
         running: by party.
     """
 
-    def __init__(self, folders: Mapping[str, Path], data_root: str | None) -> None:
-        self._folders = folders
+    def __init__(
+        self, folders: Mapping[str, Path], data_root: str | None, *, forks: bool = False
+    ) -> None:
+        self._folders, self._forks = folders, forks
         self._root = Path(data_root).expanduser().resolve() if data_root is not None else None
-        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.running: dict[str, subprocess.Popen[bytes] | Forked] = {}
 
     def __enter__(self) -> Processes:
         """Start all of them."""
+        if self._forks:
+            load()
         with held_back():
             for name in self._folders:
                 self.start(name)
@@ -262,12 +296,22 @@ class Processes:
 
     def start(self, name: str, *arguments: str) -> None:
         """Start a party's processes; what they print goes to ``start.log`` in its folder."""
-        folder = self._folders[name]
+        folder, root = self._folders[name], {}
+        if self._root is not None:
+            root = {ROOT_VARIABLE: str(self._root)}
+
+        def work() -> int:
+            os.environ.update(root)
+            return start([str(folder), *arguments])
+
+        if self._forks:
+            with (folder / "start.log").open("ab") as log:
+                self.running[name] = Forked(work, output=log.fileno(), leads=True)
+            return
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [
             HOUSE, os.environ.get("PYTHONPATH", "")
         ]))}  # fmt: skip
-        if self._root is not None:
-            environment[ROOT_VARIABLE] = str(self._root)
+        environment |= root | ONE_THREAD
         with (folder / "start.log").open("ab") as log:
             self.running[name] = subprocess.Popen(  # noqa: S603 - our own
                 [sys.executable, "-P", "-m", "secure_fgl.sites.start", str(folder), *arguments],

@@ -20,9 +20,11 @@ from pathlib import Path
 from protocols.errors import LedgerError, Refused, RemoteProtocolError
 from protocols.roles.aggregator import AggregatorSession
 from protocols.wire.roles import Role
+from secure_fgl.charters.identity_file import name_and_role
 from secure_fgl.charters.party import PartyKit
 from secure_fgl.cli._shared.verb import exit_code
 from secure_fgl.errors import UsageError
+from secure_fgl.isolation.sandbox import prepare
 from secure_fgl.isolation.separation import close_network
 from secure_fgl.reasons import explain
 from secure_fgl.sites.process import PartyProcess, conduct, open_process
@@ -352,6 +354,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(number, signal.SIG_IGN)
     supervisor = socket.socket(fileno=os.dup(0))
     try:
+        if name_and_role(given.party)[1] is Role.CLIENT:
+            prepare()  # before any key is loaded
         kit = PartyKit.load(given.party, given.run)
         return run(kit, given.socket, frozenset(given.users), supervisor)
     except Exception as error:

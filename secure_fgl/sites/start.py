@@ -1,6 +1,7 @@
 """Keeps a party's process and its carrier at work until the run is over.
 
-It loads nothing of a session. A process that crashed is started again: the party takes up the
+It loads the code of a session, once, and no key, file or plug-in of it: the party's process is
+forked off it. A process that crashed is started again: the party takes up the
 state that it kept (ADR 0009), the carrier connects anew.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import os
 import select
 import signal
@@ -17,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -25,12 +28,13 @@ from protocols.errors import SecureFglError
 from secure_fgl.charters.broker import CARRIER
 from secure_fgl.cli._shared.verb import exit_code
 from secure_fgl.errors import BROKEN, BUDGET, DRIFT, USAGE, UsageError
+from secure_fgl.isolation.forked import ONE_THREAD, Forked, can_fork
 from secure_fgl.reasons import explain
 from secure_fgl.sites.stopping import go_on, only_one_start, was_stopped
 from secure_fgl.store.sides.places import RUNS, place_of
 from secure_fgl.transports.broker.channel import SOCKET, socket_of
 
-__all__ = ["HOUSE", "NOT_SEPARATED", "carry", "main", "start"]
+__all__ = ["HOUSE", "NOT_SEPARATED", "carry", "load", "main", "start"]
 
 NOT_SEPARATED = "NOT SEPARATED: all parties are one person's here, who holds everybody's keys"
 """What a rehearsal's run says of itself."""
@@ -42,6 +46,8 @@ _LONG = 60.0  # seconds of work after which a crash is a new one
 _LOOK_SECONDS = 0.2
 _SAID_WHY = (USAGE, BROKEN, DRIFT, BUDGET)  # it said what to do; another start would say it again
 _UP = b"u"  # `session.UP`
+_LATE = ("torch._dynamo", "torch_geometric.nn.conv.gcn_conv", "tenseal")
+"""What a session imports once it trains or encrypts."""
 
 
 def start(
@@ -78,6 +84,7 @@ def start(
     if not (party / "identity.json").is_file():
         raise UsageError(f"{party} is not a party's folder.", fix="name the folder of site new")
     joined = place_of(party, run)
+    load()
     with only_one_start(joined):
         if again:
             go_on(joined)
@@ -91,7 +98,7 @@ def start(
         callers = [str(user) for user in users or [os.geteuid()]]
         with _ends() as ended:
             session = [_SESSION, str(party), joined.name, str(listens), *callers]
-            party_process = _Process(session, say, "The session")
+            party_process = _Process(session, say, "The session", forks=True)
             carrier = None if users else _carrier(party / CARRIER, joined.name, listens, say, party)
             return _kept_up(joined, party_process, carrier, ended, say)
 
@@ -136,14 +143,16 @@ class _Process:
         module: and its arguments.
         say: prints a line for the operator.
         name: in these lines.
+        forks: whether it is the session, whose code this process has loaded.
         up: whether the process ever said that it is ready.
     """
 
     module: Sequence[str]
     say: Callable[[str], None]
     name: str
+    forks: bool = False
     up: bool = False
-    _running: subprocess.Popen[bytes] | None = None
+    _running: subprocess.Popen[bytes] | Forked | None = None
     _control: socket.socket | None = None
     _began: float = 0.0
     _crashes: int = 0
@@ -187,9 +196,12 @@ class _Process:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         command = [sys.executable, "-P", "-m", *self.module]
         with theirs:
-            self._running = subprocess.Popen(  # noqa: S603 - our own
-                command, stdin=theirs.fileno(), env=environment
-            )
+            if self.forks and can_fork():
+                self._running = Forked(partial(_session, self.module[1:]), stdin=theirs.fileno())
+            else:
+                self._running = subprocess.Popen(  # noqa: S603 - our own
+                    command, stdin=theirs.fileno(), env=environment
+                )
         self._began, self._ended = time.monotonic(), False
 
     def _hear(self) -> None:
@@ -239,6 +251,25 @@ def _kept_up(
         party.kill()
         if carrier is not None:
             carrier.kill()
+
+
+def _session(arguments: Sequence[str]) -> int:
+    from secure_fgl.sites.session import main as session
+
+    return session(arguments)
+
+
+def load() -> None:
+    """Import all that a session and its answers need, so that a fork has it.
+
+    Learning is deterministic with one thread, and so is every process that follows: threads that
+    wait for each other on a machine with other work take more time than they save.
+    """
+    os.environ.update(ONE_THREAD)
+    for name in (_SESSION, "secure_fgl.isolation.worker", *_LATE):
+        importlib.import_module(name)
+    torch = importlib.import_module("torch")
+    torch.set_num_threads(1)
 
 
 @contextlib.contextmanager
