@@ -175,7 +175,6 @@ def server_config(
         f"max_pending: {_MAX_PENDING}",
         "max_control_line: 1024",
         "max_subscriptions: 64",
-        f"max_connections: {4 * sum(len(c.carriers) for c in charters) + 16}",
         'ping_interval: "20s"',
         "ping_max: 2",
         'write_deadline: "10s"',
