@@ -2,9 +2,9 @@
 
 A client's session holds keys, ledger and door; what an algorithm answers is computed in a worker
 that is told an exchange's name, what was given, and what its site remembers, and says messages and
-that memory back. The worker is a fresh interpreter, so nothing of its parent is in its memory; it
-loads the sites' data, and then gives up everything but its one socket (`kernel`) before the first
-answer runs.
+that memory back. The worker is a fresh interpreter, or forked before its parent holds a key
+(`forked`), so nothing secret of its parent is in its memory. It loads the sites' data, and then
+gives up everything but its one socket (`kernel`) before the first answer runs.
 
 Who sees what: the worker sees the data and what clients are given, as an answer always does. What
 it says is as untrusted as an answer always was, and the session checks it in the same way. Broken

@@ -2,8 +2,9 @@
 
 Importing what a session needs takes seconds. So `site start` imports it once and forks the party's
 process, again and again where that one crashes; and that one forks the process of its answers
-before it loads a key. Where other threads run already, a fork would be unsafe, and the callers
-start a fresh interpreter.
+before it loads a key. Nothing is drawn before a fork: every secret draw is the operating system's
+(`crypto.samplers`), and no library's generator was used yet. Where other threads run already, a
+fork would be unsafe, and the callers start a fresh interpreter.
 """
 
 from __future__ import annotations
