@@ -49,7 +49,7 @@ def check_loadable(given: object) -> None:
     if given is not None:
         raise UsageError(
             "Answers cannot be isolated on a data set that was handed over in memory.",
-            why="the process that computes them holds nothing of this one and loads the data itself",
+            why="the process that computes them has nothing of this one and loads the data itself",
             fix="name the data set, or a folder of your own, in data.name; or set isolate: false "
             "for code that you read",
         )

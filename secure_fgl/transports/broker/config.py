@@ -319,7 +319,7 @@ def _certificate(
     return (
         x509.CertificateBuilder().subject_name(name).issuer_name(issuer)
         .public_key(key.public_key()).serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1)).not_valid_after(now + dt.timedelta(days))
+        .not_valid_before(now - dt.timedelta(days=1)).not_valid_after(now + dt.timedelta(days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )  # fmt: skip
 
