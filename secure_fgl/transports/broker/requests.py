@@ -93,9 +93,10 @@ class Requests:
     async def _ask(self, party: str, message: bytes, end: float, slow: set[str]) -> SiteReply:
         """Put the request to a site, wait until it is done, and fetch the reply."""
         parts = split(Kind.PUT, os.urandom(16), message)
-        index, taken = 0, False
+        index, taken, anew = 0, False, 0
         while True:
-            answer = await self._answered(party, _next(parts[index], taken, end), end)
+            due, asked = _next(parts[index], taken, end), time.monotonic()
+            answer = await self._answered(party, due, end)
             if isinstance(answer, SiteReply):
                 return answer
             word = bytes(answer.data).decode("ascii", "replace")
@@ -106,9 +107,12 @@ class Requests:
             elif answer.kind is Kind.CODE and word == "taken":
                 taken = True
                 slow.discard(party)
+                if time.monotonic() - asked < due.hold / 2000:  # it does not hold: no race with it
+                    await asyncio.sleep(_PAUSES[0])
             elif answer.kind is Kind.CODE and word == "unknown":  # its carrier was started anew
                 index, taken = 0, False
-                await asyncio.sleep(_PAUSES[0])
+                await asyncio.sleep(_PAUSES[min(anew, len(_PAUSES) - 1)])
+                anew += 1
             else:
                 return SiteReply(next((c for c in Code if c == word), Code.FAILED))
 
