@@ -199,9 +199,10 @@ def replace_items(plan: Plan, size: int) -> Plan:
 
 
 @pytest.fixture(scope="module")
-def charters(keys: Path) -> list[Charter]:
+def charters(keys: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Charter]:
     federation = Federation.from_config(config("fed_avg", "he"))
-    return [charter_of(federation, keys) for _ in range(2)]
+    places = keys, tmp_path_factory.mktemp("others")
+    return [charter_of(federation, place) for place in places]
 
 
 def test_nothing_is_stored_administered_or_monitored(charters: list[Charter]) -> None:
@@ -221,6 +222,23 @@ def test_nothing_is_stored_administered_or_monitored(charters: list[Charter]) ->
         assert wanted in lines, wanted
     accounts = re.findall(r"(?m)^  ([0-9a-f]{32}) \{$", text)
     assert accounts == [charter.run for charter in charters]
+
+
+def test_runs_that_share_a_key_are_one_account_since_a_server_knows_a_key_once(
+    charters: list[Charter], keys: Path
+) -> None:
+    federation = Federation.from_config(config("fed_avg", "masks"))
+    second, third = (charter_of(federation, keys) for _ in range(2))
+    of = [charters[0], charters[1], second, third]
+    text = server_config(of, Path("/broker"), listen="0.0.0.0:4222")
+    assert {*re.findall(r"(?m)^  ([0-9a-f]{32}) \{$", text)} == {c.run for c in charters}
+    users = {m[1]: m for m in USER.finditer(text)}
+    assert text.count("nkey:") == len(users) == sum(len(c.carriers) for c in charters)
+    for party, key in second.carriers.items():
+        given = [rights(c)[party] for c in (charters[0], second, third)]
+        assert json.loads(users[key][3]) == [s for right in given for s in right.subscribe]
+        if party == AGGREGATOR_NAME:
+            assert json.loads(users[key][2]) == [s for right in given for s in right.publish]
 
 
 def test_a_path_or_name_cannot_write_into_the_configuration(charters: list[Charter]) -> None:

@@ -38,6 +38,10 @@ _GRACE_SECONDS = 1.0  # in which a site that missed its last deadline takes this
 _PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 
+class _Anew(Exception):
+    """The connection was made anew; a reply to what was asked before does not come any more."""
+
+
 class Requests:
     """Sends the aggregator's requests to the sites of one run.
 
@@ -49,6 +53,12 @@ class Requests:
 
     def __init__(self, client: Any, subjects: Mapping[str, str], limits: Mapping[str, int]) -> None:
         self._client, self._subjects, self._limits = client, subjects, limits
+        self._anew = asyncio.Event()
+
+    async def reconnected(self) -> None:
+        """Ask again at once whatever was under way: the server has forgotten who asked."""
+        self._anew.set()
+        self._anew = asyncio.Event()
 
     async def carry(
         self,
@@ -141,15 +151,14 @@ class Requests:
             patience = part.hold / 1000 + _PATIENCE_SECONDS * 2 ** min(lost, 3)
             gone, data = False, part.encode()
             try:
-                found = await self._client.request(
-                    self._subjects[party], data, timeout=min(left, patience)
-                )
-                answer = Part.decode(found.data)
+                answer = Part.decode(await self._reply(party, data, min(left, patience)))
                 return answer if answer.name == part.name else SiteReply(Code.FAILED)
             except Malformed:
                 return SiteReply(Code.FAILED)
             except NoRespondersError:
                 gone = True
+            except _Anew:
+                began = time.monotonic()  # the site may need as long to be back
             except (Error, OSError, TimeoutError):  # the connection, or this message, is lost
                 pass
             if time.monotonic() - began > (_RETURN_SECONDS if gone else _LOST_SECONDS):
@@ -157,6 +166,19 @@ class Requests:
             await asyncio.sleep(_PAUSES[min(lost, len(_PAUSES) - 1)])
             lost += 1
         return SiteReply(Code.SILENT)
+
+    async def _reply(self, party: str, data: bytes, seconds: float) -> bytes:
+        """Return what a site answers; raises what `request` raises, and _Anew."""
+        request = self._client.request(self._subjects[party], data, timeout=seconds)
+        asked, anew = asyncio.ensure_future(request), asyncio.ensure_future(self._anew.wait())
+        try:
+            await asyncio.wait({asked, anew}, return_when=asyncio.FIRST_COMPLETED)
+            if not asked.done():
+                raise _Anew
+            return bytes(asked.result().data)
+        finally:
+            asked.cancel()
+            anew.cancel()
 
 
 def _next(due: Part, taken: bool, end: float) -> Part:
