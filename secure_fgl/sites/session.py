@@ -219,7 +219,9 @@ def _replies(
     if not isinstance(came, list):
         raise TypeError
     for party, code, count in came:
-        if party not in asked or party in replies or type(count) is not int or count < 0:
+        if party not in asked or party in replies or type(count) is not int:
+            raise ValueError
+        if not 0 <= count <= len(rest):
             raise ValueError
         replies[party] = SiteReply(Code(code), rest[:count])
         del rest[:count]

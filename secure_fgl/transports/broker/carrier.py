@@ -287,6 +287,7 @@ async def carry_for_site(client: Any, to: Connection, party: Party) -> None:
 async def carry_for_aggregator(client: Any, to: Connection, party: Party) -> None:
     """Carry what the aggregator's own process asks for, whichever process of it is there."""
     requests = Requests(client, to.asks, to.limits)
+    client._reconnected_cb = requests.reconnected
     while True:
         try:
             reader, writer = await party.reached()

@@ -1,7 +1,7 @@
 """A server's configuration, from the charters of the runs that it carries.
 
-Each run is an account of its own, whose subjects no other account sees. Each party is one user of
-it, known by the public key that its facts announced. What it may publish and subscribe follows from
+Each run is an account of its own, whose subjects no other account sees; runs that share a party's
+key are one. Each party is one user of it, known by the public key that its facts announced. What it may publish and subscribe follows from
 the plan's routes: a party hears what is sent to it, and may publish one reply to each message that
 it received; the aggregator may publish to every party, and hears its own replies. Nobody else is a
 user, nobody administers, nothing is stored, and no other port is open.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import ipaddress
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -66,6 +66,14 @@ class Rights:
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
     replies: bool
+
+    def and_also(self, other: Rights) -> Rights:
+        """Return the rights of one key in two runs."""
+        return Rights(
+            self.publish + other.publish,
+            self.subscribe + other.subscribe,
+            self.replies or other.replies,
+        )
 
 
 def _subject(run: str, party: str) -> str:
@@ -179,21 +187,46 @@ def server_config(
         "ping_max: 2",
         'write_deadline: "10s"',
         *tls,
-        *_block("accounts", [line for c in charters for line in _account(c)]),
+        *_block("accounts", [*_accounts(charters)]),
         *(_clustered(cluster, folder) if cluster is not None else []),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _account(charter: Charter) -> list[str]:
-    users = []
-    for name, right in sorted(rights(charter).items()):
-        publish = json.dumps(list(right.publish)) if right.publish else '{deny: [">"]}'
-        allowed = f"publish: {publish}, subscribe: {json.dumps(list(right.subscribe))}"
-        if right.replies:
-            allowed += f', allow_responses: {{max: 1, expires: "{_REPLY_SECONDS}s"}}'
-        users.append(f"  {{nkey: {charter.carriers[name]}, permissions: {{{allowed}}}}} # {name}")
-    return [*_block(charter.run, ["users: [", *users, "]"])]
+def _accounts(charters: Sequence[Charter]) -> Iterator[str]:
+    """Yield an account for each run, or for several runs that share a party's key.
+
+    A server knows a key once, so a party of two runs is one user, of one account, with the rights
+    of both; their subjects keep the runs apart.
+    """
+    groups: list[list[Charter]] = []
+    for charter in charters:
+        keys = {*charter.carriers.values()}
+        near = [g for g in groups if any(keys & {*c.carriers.values()} for c in g)]
+        groups = [g for g in groups if g not in near]
+        groups.append([*(c for g in near for c in g), charter])
+    for group in groups:
+        yield from _account(group)
+
+
+def _account(charters: Sequence[Charter]) -> list[str]:
+    names, found = dict[str, str](), dict[str, Rights]()
+    for charter in charters:
+        for name, right in sorted(rights(charter).items()):
+            key = charter.carriers[name]
+            names[key] = name
+            found[key] = found[key].and_also(right) if key in found else right
+    users = [f"  {{nkey: {key}, permissions: {{{_permissions(right)}}}}} # {names[key]}"
+             for key, right in found.items()]  # fmt: skip
+    return [*_block(charters[0].run, ["users: [", *users, "]"])]
+
+
+def _permissions(right: Rights) -> str:
+    publish = json.dumps(list(right.publish)) if right.publish else '{deny: [">"]}'
+    allowed = f"publish: {publish}, subscribe: {json.dumps(list(right.subscribe))}"
+    if right.replies:
+        allowed += f', allow_responses: {{max: 1, expires: "{_REPLY_SECONDS}s"}}'
+    return allowed
 
 
 def _clustered(cluster: Cluster, folder: Path) -> list[str]:

@@ -38,6 +38,10 @@ _GRACE_SECONDS = 1.0  # in which a site that missed its last deadline takes this
 _PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 
+class _Anew(Exception):
+    """The connection was made anew; a reply to what was asked before does not come any more."""
+
+
 class Requests:
     """Sends the aggregator's requests to the sites of one run.
 
@@ -49,6 +53,12 @@ class Requests:
 
     def __init__(self, client: Any, subjects: Mapping[str, str], limits: Mapping[str, int]) -> None:
         self._client, self._subjects, self._limits = client, subjects, limits
+        self._anew = asyncio.Event()
+
+    async def reconnected(self) -> None:
+        """Ask again at once whatever was under way: the server has forgotten who asked."""
+        self._anew.set()
+        self._anew = asyncio.Event()
 
     async def carry(
         self,
@@ -93,9 +103,10 @@ class Requests:
     async def _ask(self, party: str, message: bytes, end: float, slow: set[str]) -> SiteReply:
         """Put the request to a site, wait until it is done, and fetch the reply."""
         parts = split(Kind.PUT, os.urandom(16), message)
-        index, taken = 0, False
+        index, taken, anew = 0, False, 0
         while True:
-            answer = await self._answered(party, _next(parts[index], taken, end), end)
+            due, asked = _next(parts[index], taken, end), time.monotonic()
+            answer = await self._answered(party, due, end)
             if isinstance(answer, SiteReply):
                 return answer
             word = bytes(answer.data).decode("ascii", "replace")
@@ -106,9 +117,12 @@ class Requests:
             elif answer.kind is Kind.CODE and word == "taken":
                 taken = True
                 slow.discard(party)
+                if time.monotonic() - asked < due.hold / 2000:  # it does not hold: no race with it
+                    await asyncio.sleep(_PAUSES[0])
             elif answer.kind is Kind.CODE and word == "unknown":  # its carrier was started anew
                 index, taken = 0, False
-                await asyncio.sleep(_PAUSES[0])
+                await asyncio.sleep(_PAUSES[min(anew, len(_PAUSES) - 1)])
+                anew += 1
             else:
                 return SiteReply(next((c for c in Code if c == word), Code.FAILED))
 
@@ -137,15 +151,14 @@ class Requests:
             patience = part.hold / 1000 + _PATIENCE_SECONDS * 2 ** min(lost, 3)
             gone, data = False, part.encode()
             try:
-                found = await self._client.request(
-                    self._subjects[party], data, timeout=min(left, patience)
-                )
-                answer = Part.decode(found.data)
+                answer = Part.decode(await self._reply(party, data, min(left, patience)))
                 return answer if answer.name == part.name else SiteReply(Code.FAILED)
             except Malformed:
                 return SiteReply(Code.FAILED)
             except NoRespondersError:
                 gone = True
+            except _Anew:
+                began = time.monotonic()  # the site may need as long to be back
             except (Error, OSError, TimeoutError):  # the connection, or this message, is lost
                 pass
             if time.monotonic() - began > (_RETURN_SECONDS if gone else _LOST_SECONDS):
@@ -153,6 +166,19 @@ class Requests:
             await asyncio.sleep(_PAUSES[min(lost, len(_PAUSES) - 1)])
             lost += 1
         return SiteReply(Code.SILENT)
+
+    async def _reply(self, party: str, data: bytes, seconds: float) -> bytes:
+        """Return what a site answers; raises what `request` raises, and _Anew."""
+        request = self._client.request(self._subjects[party], data, timeout=seconds)
+        asked, anew = asyncio.ensure_future(request), asyncio.ensure_future(self._anew.wait())
+        try:
+            await asyncio.wait({asked, anew}, return_when=asyncio.FIRST_COMPLETED)
+            if not asked.done():
+                raise _Anew
+            return bytes(asked.result().data)
+        finally:
+            asked.cancel()
+            anew.cancel()
 
 
 def _next(due: Part, taken: bool, end: float) -> Part:
