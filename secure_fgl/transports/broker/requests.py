@@ -2,9 +2,11 @@
 
 Every message of a site answers one of ours: the server lets it publish one reply for each message
 that it received, and nothing else (`rights`). So a site that floods, answers twice or never
-finishes delays its own reply alone. A site that computes for hours is asked again every
-`_HOLD_SECONDS` whether it is done; what is lost on the way is asked again under the same name, and
-a site works on one name once.
+finishes delays its own reply alone. Each request has a subject of its own for its reply, below the
+party's name and with a random end, so that no site can reply for another, not even one behind a
+leaf node, which may publish below its own name (`config`). A site that computes for hours is asked
+again every `_HOLD_SECONDS` whether it is done; what is lost on the way is asked again under the
+same name, and a site works on one name once.
 """
 
 from __future__ import annotations
@@ -49,6 +51,9 @@ class Requests:
 
     def __init__(self, client: Any, subjects: Mapping[str, str], limits: Mapping[str, int]) -> None:
         self._client, self._subjects, self._limits = client, subjects, limits
+        self._inbox = str(client.new_inbox())
+        self._subscribed: asyncio.Task[Any] | None = None
+        self._awaited: dict[str, asyncio.Future[Any]] = {}
 
     async def carry(
         self,
@@ -128,6 +133,31 @@ class Requests:
         except ValueError:  # Malformed, or a code that is none
             return SiteReply(Code.FAILED)
 
+    async def _request(self, party: str, data: bytes, seconds: float) -> bytes:
+        """Publish once and return the reply; raises what `nats` raises, NoRespondersError too."""
+        from nats.errors import NoRespondersError
+
+        if self._subscribed is None:
+            self._subscribed = asyncio.ensure_future(
+                self._client.subscribe(f"{self._inbox}.>", cb=self._arrived)
+            )
+        await asyncio.shield(self._subscribed)
+        subject = f"{self._inbox}.{party}.{os.urandom(12).hex()}"
+        self._awaited[subject] = asyncio.get_running_loop().create_future()
+        try:
+            await self._client.publish(self._subjects[party], data, reply=subject)
+            message = await asyncio.wait_for(self._awaited[subject], seconds)
+        finally:
+            del self._awaited[subject]
+        if message.headers and message.headers.get("Status") == "503":
+            raise NoRespondersError
+        return bytes(message.data)
+
+    async def _arrived(self, message: Any) -> None:
+        reply = self._awaited.get(message.subject)
+        if reply is not None and not reply.done():
+            reply.set_result(message)
+
     async def _answered(self, party: str, part: Part, end: float) -> Part | SiteReply:
         """Publish a part until the site answers it; return the answer, or that there is none."""
         from nats.errors import Error, NoRespondersError
@@ -137,10 +167,7 @@ class Requests:
             patience = part.hold / 1000 + _PATIENCE_SECONDS * 2 ** min(lost, 3)
             gone, data = False, part.encode()
             try:
-                found = await self._client.request(
-                    self._subjects[party], data, timeout=min(left, patience)
-                )
-                answer = Part.decode(found.data)
+                answer = Part.decode(await self._request(party, data, min(left, patience)))
                 return answer if answer.name == part.name else SiteReply(Code.FAILED)
             except Malformed:
                 return SiteReply(Code.FAILED)
