@@ -11,7 +11,7 @@ from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
 
 @verb
-def broker_config(
+def broker_config(  # noqa: PLR0913, PLR0917 - one option a line of the configuration
     charters: Annotated[
         list[Path], typer.Argument(metavar="CHARTER...", help="Of each run that it carries.")
     ],
@@ -31,6 +31,9 @@ def broker_config(
     leaves: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where sites' own servers connect.")
     ] = "",
+    leaf: Annotated[
+        list[str], typer.Option("--leaf", metavar="PARTY", help="A party that has such a server.")
+    ] = [],  # noqa: B006 - as above
     format: FormatOption = Format.table,
 ) -> int:
     """Write FOLDER/nats.conf, and issue the server's certificate anew.
@@ -41,13 +44,18 @@ def broker_config(
     stored, and one port is open. Start the server with it: nats-server -c
     FOLDER/nats.conf. Write it again, and run nats-server --signal reload, when
     another run begins.
+
+    With --name it is one server of several: its files go to FOLDER/NAME, and that
+    folder, under the same path, to its machine. Each names the others with --route.
+    With --leaves it takes sites' own servers (see broker leaf) at a port of theirs, for
+    the parties named with --leaf.
     """
     from secure_fgl.cli._shared.charters import load_charter
     from secure_fgl.cli._shared.output import print_json, print_pairs
     from secure_fgl.transports.broker.config import Cluster, write_config
 
     found = [load_charter(path) for path in charters]
-    several = Cluster(name, cluster, tuple(route), leaves) if name or cluster or leaves else None
+    several = Cluster(name, cluster, tuple(route), leaves, tuple(leaf))
     path = write_config(found, broker, listen=listen, cluster=several)
     facts = {
         "config": str(path),

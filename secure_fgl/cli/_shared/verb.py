@@ -171,6 +171,9 @@ EXAMPLE = {
     "sweep": example("secure-fgl site sweep /srv/party"),
     "broker": example("secure-fgl broker config charter.json --broker /srv/broker"),
     "broker config": example("secure-fgl broker config charter.json --broker /srv/broker"),
+    "broker leaf": example(
+        "secure-fgl broker leaf /srv/party --hub fl.example.org:7422 --broker /srv/leaf"
+    ),
     "broker check": example("secure-fgl broker check /srv/party"),
     "status": example(
         "secure-fgl status /srv/party --watch",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from secure_fgl.charters.broker import CARRIER, KEY_FILE
 from secure_fgl.errors import UsageError
@@ -28,14 +29,16 @@ def carrier(subject: Subject) -> str:
         raise UsageError(f"{path} can be read by other users.", fix=f"chmod 600 {path}")
     wanted = connection(kit.charter, kit.name)
     try:
-        if Connection.load(folder, kit.charter.run).text() != wanted.text():
+        kept = Connection.load(folder, kit.charter.run)
+        if replace(kept, urls=wanted.urls, root=wanted.root).text() != wanted.text():
             raise ValueError
     except (OSError, TypeError, ValueError):
         raise UsageError(
             f"{folder / kit.charter.run}.json is missing, or not what the charter says.",
             fix="secure-fgl site join PARTY CHARTER once more",
         ) from None
-    return f"connects to {', '.join(kit.charter.broker.urls)} with a key of its own"
+    own = "" if kept.text() == wanted.text() else ", a server of this site's own (broker leaf),"
+    return f"connects to {', '.join(kept.urls)}{own} with a key of its own"
 
 
 def separation(subject: Subject) -> str:

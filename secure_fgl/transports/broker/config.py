@@ -1,10 +1,17 @@
 """A server's configuration, from the charters of the runs that it carries.
 
 Each run is an account of its own, whose subjects no other account sees; runs that share a party's
-key are one. Each party is one user of it, known by the public key that its facts announced. What it may publish and subscribe follows from
-the plan's routes: a party hears what is sent to it, and may publish one reply to each message that
-it received; the aggregator may publish to every party, and hears its own replies. Nobody else is a
-user, nobody administers, nothing is stored, and no other port is open.
+key are one. Each party is one user of it, known by the public key that its facts announced. What it
+may publish and subscribe follows from the plan's routes: a party hears what is sent to it, and may
+publish one reply to each message that it received; the aggregator may publish to every party, and
+hears its own replies. Nobody else is a user, nobody administers, nothing is stored, and no other
+port is open.
+
+A server grants single replies to what it hands over itself, on any server of a cluster, and not to
+what crosses a leaf node, a site's own server (tried with nats-server 2.15.1). A party whose carrier
+is behind one, and is named in `Cluster.behind`, may instead publish to the aggregator's reply
+subjects that have its own name in them, and nowhere else. The leaf node logs in as that party, so
+the hub holds it to that party's rights whatever its own configuration says.
 """
 
 from __future__ import annotations
@@ -12,7 +19,8 @@ from __future__ import annotations
 import datetime as dt
 import ipaddress
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,11 +46,14 @@ from secure_fgl.transports.broker.carrier import Connection
 from secure_fgl.transports.broker.messages import HEAD_BYTES, MOST, PART
 
 __all__ = [
-    "CONFIG_FILE", "Cluster", "Rights", "connection", "keep_connection", "message_limit",
-    "new_root", "rights", "server_config", "write_config",
+    "CONFIG_FILE", "Cluster", "Rights", "block", "common", "connection", "issue",
+    "keep_connection", "lines_of", "message_limit", "new_root", "rights", "server_config",
+    "text_of", "user", "write_config",
 ]  # fmt: skip
 
 CONFIG_FILE = "nats.conf"
+_PARTY = re.compile(r"[A-Za-z0-9_-]{1,60}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 _ROOT, _ROOT_KEY = "root.pem", "root.key"
 _CERTIFICATE, _KEY = "server.pem", "server.key"
 MAX_PAYLOAD = PART + HEAD_BYTES
@@ -58,7 +69,8 @@ class Rights:
     """What one party may do at the server.
 
     Attributes:
-        publish: subjects; of a party other than the aggregator there are none, see `replies`.
+        publish: subjects; of a party other than the aggregator there are none, see `replies`, or
+            the reply subjects with its own name where it is behind a leaf node.
         subscribe: subjects.
         replies: whether it may publish one reply to each message that it receives.
     """
@@ -84,16 +96,25 @@ def _inbox(run: str, party: str) -> str:
     return f"fgl.{run}.replies.{party}"
 
 
-def rights(charter: Charter) -> dict[str, Rights]:
+def rights(charter: Charter, behind: Collection[str] = ()) -> dict[str, Rights]:
     """Return what each party of a run may publish and subscribe, by name.
 
     Every route of a plan has the aggregator at one end, or passes through it: sealed envelopes of
     one party for another are carried by it.
+
+    Args:
+        charter: of the run.
+        behind: parties that connect by a leaf node.
     """
     run, others = charter.run, [n for n in sorted(charter.carriers) if n != AGGREGATOR_NAME]
+    if strange := [name for name in others if not _PARTY.fullmatch(name)]:  # a subject of many?
+        raise UsageError(f"No party can be called {strange[0][:80]!r}.", fix="see charter show")
     asks = tuple(_subject(run, name) for name in others)
     found = {name: Rights((), (_subject(run, name),), replies=True) for name in others}
-    found[AGGREGATOR_NAME] = Rights(asks, (f"{_inbox(run, AGGREGATOR_NAME)}.>",), replies=False)
+    inbox = _inbox(run, AGGREGATOR_NAME)
+    for name in {*behind} & {*others}:  # `requests` puts the party's name there
+        found[name] = Rights((f"{inbox}.*.{name}.*",), (_subject(run, name),), replies=False)
+    found[AGGREGATOR_NAME] = Rights(asks, (f"{inbox}.>",), replies=False)
     return found
 
 
@@ -143,16 +164,18 @@ class Cluster:
     """Several servers that carry the same runs.
 
     Attributes:
-        name: of this server among them.
+        name: of this server among them; its files lie in a folder of this name.
         listen: ``HOST:PORT`` at which the others reach it.
         routes: ``HOST:PORT`` of the others.
         leaves: ``HOST:PORT`` at which sites' own servers (leaf nodes) connect; empty: nowhere.
+        behind: names of the parties that connect by one.
     """
 
     name: str = ""
     listen: str = ""
     routes: Sequence[str] = field(default_factory=tuple)
     leaves: str = ""
+    behind: Sequence[str] = field(default_factory=tuple)
 
 
 def server_config(
@@ -164,21 +187,39 @@ def server_config(
         charters: of the runs that it is to carry; signatures are not looked at.
         folder: where its certificate and key lie.
         listen: ``HOST:PORT``.
-        cluster: where it is one of several servers.
+        cluster: where it is one of several servers, or takes leaf nodes.
 
     Raises:
-        UsageError: two charters are of one run.
+        UsageError: two charters are of one run, or no charter names a party of `behind`.
     """
     runs = [charter.run for charter in charters]
     if len({*runs}) < len(runs):
         raise UsageError("Two of these charters are of one run.", fix="name each once")
-    tls = _block("tls", [
-        f"cert_file: {_text(folder / _CERTIFICATE)}", f"key_file: {_text(folder / _KEY)}",
+    behind = {*cluster.behind} if cluster is not None else set[str]()
+    known = {n for charter in charters for n in charter.carriers if n != AGGREGATOR_NAME}
+    if strange := sorted(behind - known):
+        raise UsageError(f"No charter names {strange[0][:80]} as a site.", fix="see charter show")
+    return lines_of([
+        *common(listen, folder),
+        *block("accounts", [*_accounts(charters, behind)]),
+        *(_clustered(cluster, folder) if cluster is not None else []),
+    ])  # fmt: skip
+
+
+def common(listen: str, folder: Path) -> list[str]:
+    """Return the lines that every server of ours has: TLS and limits.
+
+    Args:
+        listen: ``HOST:PORT``.
+        folder: where its certificate and key lie.
+    """
+    tls = block("tls", [
+        f"cert_file: {text_of(folder / _CERTIFICATE)}", f"key_file: {text_of(folder / _KEY)}",
         'min_version: "1.3"', "timeout: 5",
     ])  # fmt: skip
-    lines = [
-        "# Written by secure-fgl broker config; a charter that changes is another file.",
-        f"listen: {_text(listen)}",
+    return [
+        "# Written by secure-fgl broker; a charter that changes is another file.",
+        f"listen: {text_of(listen)}",
         f"max_payload: {MAX_PAYLOAD}",
         f"max_pending: {_MAX_PENDING}",
         "max_control_line: 1024",
@@ -187,13 +228,10 @@ def server_config(
         "ping_max: 2",
         'write_deadline: "10s"',
         *tls,
-        *_block("accounts", [*_accounts(charters)]),
-        *(_clustered(cluster, folder) if cluster is not None else []),
     ]
-    return "\n".join(lines) + "\n"
 
 
-def _accounts(charters: Sequence[Charter]) -> Iterator[str]:
+def _accounts(charters: Sequence[Charter], behind: Collection[str]) -> Iterator[str]:
     """Yield an account for each run, or for several runs that share a party's key.
 
     A server knows a key once, so a party of two runs is one user, of one account, with the rights
@@ -206,53 +244,60 @@ def _accounts(charters: Sequence[Charter]) -> Iterator[str]:
         groups = [g for g in groups if g not in near]
         groups.append([*(c for g in near for c in g), charter])
     for group in groups:
-        yield from _account(group)
+        yield from _account(group, behind)
 
 
-def _account(charters: Sequence[Charter]) -> list[str]:
-    names, found = dict[str, str](), dict[str, Rights]()
+def _account(charters: Sequence[Charter], behind: Collection[str]) -> list[str]:
+    names, by_key = dict[str, str](), dict[str, Rights]()
     for charter in charters:
-        for name, right in sorted(rights(charter).items()):
+        for name, right in sorted(rights(charter, behind).items()):
             key = charter.carriers[name]
             names[key] = name
-            found[key] = found[key].and_also(right) if key in found else right
-    users = [f"  {{nkey: {key}, permissions: {{{_permissions(right)}}}}} # {names[key]}"
-             for key, right in found.items()]  # fmt: skip
-    return [*_block(charters[0].run, ["users: [", *users, "]"])]
+            by_key[key] = by_key[key].and_also(right) if key in by_key else right
+    users = [user(key, names[key], right) for key, right in by_key.items()]
+    return [*block(charters[0].run, ["users: [", *users, "]"])]
 
 
-def _permissions(right: Rights) -> str:
+def user(key: str, name: str, right: Rights) -> str:
+    """Return the line of one user: its public NKey, what it may do, and its party's name."""
     publish = json.dumps(list(right.publish)) if right.publish else '{deny: [">"]}'
     allowed = f"publish: {publish}, subscribe: {json.dumps(list(right.subscribe))}"
     if right.replies:
         allowed += f', allow_responses: {{max: 1, expires: "{_REPLY_SECONDS}s"}}'
-    return allowed
+    return f"  {{nkey: {key}, permissions: {{{allowed}}}}} # {name}"
 
 
 def _clustered(cluster: Cluster, folder: Path) -> list[str]:
     """Return how servers know each other: by certificates of the one root, and by nothing else."""
-    mutual = _block("tls", [
-        f"cert_file: {_text(folder / _CERTIFICATE)}", f"key_file: {_text(folder / _KEY)}",
-        f"ca_file: {_text(folder / _ROOT)}", "verify: true", "timeout: 5",
+    mutual = block("tls", [
+        f"cert_file: {text_of(folder / _CERTIFICATE)}", f"key_file: {text_of(folder / _KEY)}",
+        f"ca_file: {text_of(folder / _ROOT)}", "verify: true", "timeout: 5",
     ])  # fmt: skip
-    lines = [f"server_name: {_text(cluster.name)}"]
+    lines = [f"server_name: {text_of(cluster.name)}"] if cluster.name else []
     if cluster.listen:
         routes = [f"nats-route://{at}" for at in cluster.routes]
-        lines += _block("cluster", [
-            "name: secure-fgl", f"listen: {_text(cluster.listen)}", "no_advertise: true",
+        lines += block("cluster", [
+            "name: secure-fgl", f"listen: {text_of(cluster.listen)}", "no_advertise: true",
             f"routes: {json.dumps(routes)}", *mutual,
         ])  # fmt: skip
     if cluster.leaves:
         plain = [line for line in mutual if "verify" not in line and "ca_file" not in line]
-        lines += _block("leafnodes", [f"listen: {_text(cluster.leaves)}", *plain])
+        lines += block("leafnodes", [f"listen: {text_of(cluster.leaves)}", *plain])
     return lines
 
 
-def _block(name: str, lines: Sequence[str]) -> list[str]:
+def lines_of(lines: Sequence[str]) -> str:
+    """Return the text of a configuration."""
+    return "\n".join(lines) + "\n"
+
+
+def block(name: str, lines: Sequence[str]) -> list[str]:
+    """Return a block of a server's configuration."""
     return [f"{name} {{", *(f"  {line}" for line in lines), "}"]
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
+    """Return a value as a configuration quotes it."""
     return json.dumps(str(value))
 
 
@@ -285,19 +330,26 @@ def write_config(
     """Write a server's configuration, with a certificate for the names that the charters have.
 
     Args:
-        charters: of the runs that it carries.
+        charters: of the runs that it carries, signed by all of their parties.
         folder: of the broker; its root is the one that the charters name, or the charters name
             none and the operator puts server.pem and server.key there.
         listen: ``HOST:PORT``.
-        cluster: where it is one of several servers.
+        cluster: where it is one of several servers, or takes leaf nodes.
 
     Returns:
-        The file.
+        The file, in a folder of its own where the server has a name.
 
     Raises:
         UsageError: the charters name another root, or files cannot be written.
+        EvidenceError: somebody did not sign one of them, or its parts do not fit together.
     """
-    text = server_config(charters, folder.resolve(), listen=listen, cluster=cluster)
+    name = cluster.name if cluster is not None else ""
+    if name and not _NAME.fullmatch(name):
+        raise UsageError("A server's name has letters, digits and dashes.", fix="--name north")
+    at = (folder / name if name else folder).resolve()
+    text = server_config(charters, at, listen=listen, cluster=cluster)
+    for charter in charters:
+        charter.check()
     roots = {charter.broker.root for charter in charters}
     try:
         if roots != {""}:
@@ -309,21 +361,32 @@ def write_config(
                     fix="give the folder that charter draw --broker was given",
                 )
             hosts = sorted({host for charter in charters for host in charter.broker.hosts})
-            _server_certificate(folder, hosts)
-        elif not (folder / _CERTIFICATE).exists():
+            issue(folder, at, hosts)
+        elif cluster is not None and cluster.listen:
             raise UsageError(
-                f"{folder / _CERTIFICATE} is missing.",
+                "A cluster's servers know each other by a root certificate of their own.",
+                why="the charters name none", fix="give charter draw --broker FOLDER",
+            )  # fmt: skip
+        elif not (at / _CERTIFICATE).exists():
+            raise UsageError(
+                f"{at / _CERTIFICATE} is missing.",
                 why="the charters name no root, so the certificate is one that systems know",
                 fix=f"put certificate and key there, as {_CERTIFICATE} and {_KEY}",
             )
-        Folder(folder).write(CONFIG_FILE, text.encode())
+        Folder(at).write(CONFIG_FILE, text.encode())
     except OSError as error:
-        raise UsageError(f"{folder} cannot be written ({error.strerror}).") from error
-    return folder / CONFIG_FILE
+        raise UsageError(f"{at} cannot be written ({error.strerror}).") from error
+    return at / CONFIG_FILE
 
 
-def _server_certificate(folder: Path, hosts: Sequence[str]) -> None:
-    """Issue the server's certificate anew, for these names."""
+def issue(folder: Path, at: Path, hosts: Sequence[str]) -> None:
+    """Issue a server's certificate anew.
+
+    Args:
+        folder: of the root and its key.
+        at: where certificate and key go, and the root's certificate.
+        hosts: names and addresses of the server.
+    """
     root = x509.load_pem_x509_certificate((folder / _ROOT).read_bytes())
     signing = load_pem_private_key((folder / _ROOT_KEY).read_bytes(), None)
     if not isinstance(signing, ec.EllipticCurvePrivateKey):
@@ -341,8 +404,10 @@ def _server_certificate(folder: Path, hosts: Sequence[str]) -> None:
         .add_extension(x509.SubjectAlternativeName([*map(_host, hosts)]), critical=False)
         .sign(signing, hashes.SHA256())
     )
-    Folder(folder).write(_KEY, _private(key))
-    Folder(folder, mode=0o644).write(_CERTIFICATE, made.public_bytes(Encoding.PEM))
+    Folder(at).write(_KEY, _private(key))
+    Folder(at, mode=0o644).write(_CERTIFICATE, made.public_bytes(Encoding.PEM))
+    if at.resolve() != folder.resolve():
+        Folder(at, mode=0o644).write(_ROOT, root.public_bytes(Encoding.PEM))
 
 
 def _certificate(

@@ -2,9 +2,11 @@
 
 Every message of a site answers one of ours: the server lets it publish one reply for each message
 that it received, and nothing else (`rights`). So a site that floods, answers twice or never
-finishes delays its own reply alone. A site that computes for hours is asked again every
-`_HOLD_SECONDS` whether it is done; what is lost on the way is asked again under the same name, and
-a site works on one name once.
+finishes delays its own reply alone. Each request has a subject of its own for its reply, below the
+party's name and with a random end, so that no site can reply for another, not even one behind a
+leaf node, which may publish below its own name (`config`). A site that computes for hours is asked
+again every `_HOLD_SECONDS` whether it is done; what is lost on the way is asked again under the
+same name, and a site works on one name once.
 """
 
 from __future__ import annotations
@@ -53,12 +55,15 @@ class Requests:
 
     def __init__(self, client: Any, subjects: Mapping[str, str], limits: Mapping[str, int]) -> None:
         self._client, self._subjects, self._limits = client, subjects, limits
-        self._anew = asyncio.Event()
+        self._inbox = str(client.new_inbox())
+        self._subscribed: asyncio.Task[Any] | None = None
+        self._awaited: dict[str, asyncio.Future[Any]] = {}
 
     async def reconnected(self) -> None:
         """Ask again at once whatever was under way: the server has forgotten who asked."""
-        self._anew.set()
-        self._anew = asyncio.Event()
+        for reply in self._awaited.values():
+            if not reply.done():
+                reply.set_exception(_Anew())
 
     async def carry(
         self,
@@ -142,6 +147,31 @@ class Requests:
         except ValueError:  # Malformed, or a code that is none
             return SiteReply(Code.FAILED)
 
+    async def _request(self, party: str, data: bytes, seconds: float) -> bytes:
+        """Publish once and return the reply; raises what `nats` raises, NoRespondersError too."""
+        from nats.errors import NoRespondersError
+
+        if self._subscribed is None:
+            self._subscribed = asyncio.ensure_future(
+                self._client.subscribe(f"{self._inbox}.>", cb=self._arrived)
+            )
+        await asyncio.shield(self._subscribed)
+        subject = f"{self._inbox}.{party}.{os.urandom(12).hex()}"
+        self._awaited[subject] = asyncio.get_running_loop().create_future()
+        try:
+            await self._client.publish(self._subjects[party], data, reply=subject)
+            message = await asyncio.wait_for(self._awaited[subject], seconds)
+        finally:
+            del self._awaited[subject]
+        if message.headers and message.headers.get("Status") == "503":
+            raise NoRespondersError
+        return bytes(message.data)
+
+    async def _arrived(self, message: Any) -> None:
+        reply = self._awaited.get(message.subject)
+        if reply is not None and not reply.done():
+            reply.set_result(message)
+
     async def _answered(self, party: str, part: Part, end: float) -> Part | SiteReply:
         """Publish a part until the site answers it; return the answer, or that there is none."""
         from nats.errors import Error, NoRespondersError
@@ -151,7 +181,7 @@ class Requests:
             patience = part.hold / 1000 + _PATIENCE_SECONDS * 2 ** min(lost, 3)
             gone, data = False, part.encode()
             try:
-                answer = Part.decode(await self._reply(party, data, min(left, patience)))
+                answer = Part.decode(await self._request(party, data, min(left, patience)))
                 return answer if answer.name == part.name else SiteReply(Code.FAILED)
             except Malformed:
                 return SiteReply(Code.FAILED)
@@ -166,19 +196,6 @@ class Requests:
             await asyncio.sleep(_PAUSES[min(lost, len(_PAUSES) - 1)])
             lost += 1
         return SiteReply(Code.SILENT)
-
-    async def _reply(self, party: str, data: bytes, seconds: float) -> bytes:
-        """Return what a site answers; raises what `request` raises, and _Anew."""
-        request = self._client.request(self._subjects[party], data, timeout=seconds)
-        asked, anew = asyncio.ensure_future(request), asyncio.ensure_future(self._anew.wait())
-        try:
-            await asyncio.wait({asked, anew}, return_when=asyncio.FIRST_COMPLETED)
-            if not asked.done():
-                raise _Anew
-            return bytes(asked.result().data)
-        finally:
-            asked.cancel()
-            anew.cancel()
 
 
 def _next(due: Part, taken: bool, end: float) -> Part:
