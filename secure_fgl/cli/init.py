@@ -41,10 +41,9 @@ def init(
 ) -> int:
     """Write a commented configuration, policy and data description for one's own data.
 
-    With --pilot also consortium.yaml (organisations, roles, names, the server),
-    STEPS.md, what each of them does in which order, and engine/, what NVFlare's
-    certificates are requested with. Four organisations with data are the
-    fewest, or three where policy.yaml says minimum_cohort: 2.
+    With --pilot also consortium.yaml (organisations, roles, names, the server), and
+    STEPS.md, what each of them does in which order. Four organisations with data are
+    the fewest, or three where policy.yaml says minimum_cohort: 2.
 
     The plan of what would leave each site can be made at once, before any data is there.
 
@@ -67,10 +66,8 @@ def init(
     if format is Format.json:
         print_json({"folder": str(folder), "files": [str(folder / name) for name in texts]})
         return 0
-    told = [(str(folder / name), _PURPOSE[name]) for name in texts if name in _PURPOSE]
-    if pilot:
-        told.append((str(folder / "engine"), "what each party asks NVFlare's certificates with"))
-    print_pairs(told, stderr=True, wrap=False)
+    purposes = [(str(folder / name), _PURPOSE[name]) for name in texts]
+    print_pairs(purposes, stderr=True, wrap=False)
     if pilot:
         say(
             "A run takes four organisations with data or more, or three under a policy that says "

@@ -46,6 +46,7 @@ def show(
                 **facts_of(charter),
                 "parties": parties(charter),
                 "helpers": helpers(charter),
+                "broker": charter.broker.document(),
                 "plan": charter.plan.document(),
                 "policy": charter.policy.document(),
                 "config": yaml.safe_load(charter.config.agreed_text()),

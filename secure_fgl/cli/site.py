@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from secure_fgl.cli._shared.verb import EXAMPLE
+from secure_fgl.cli._shared.verb import EXAMPLE, verb
 from secure_fgl.cli.carry import carry
 from secure_fgl.cli.forget import forget
 from secure_fgl.cli.hand_over import hand_over
@@ -18,11 +18,34 @@ from secure_fgl.cli.stop import stop
 from secure_fgl.cli.sweep import sweep
 from secure_fgl.cli.waive import waive
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Take part in a run between organisations: what one party does at its own site.",
-    epilog=EXAMPLE["site"],
-)
+app = typer.Typer(epilog=EXAMPLE["site"])
+
+
+@app.callback(invoke_without_command=True)
+def site(context: typer.Context) -> None:
+    """Take part in a run between organisations: what one party does at its own site.
+
+    Without a command it says what is next at each party folder: in this folder, in
+    ./parties, and where SECURE_FGL_PARTY says.
+    """
+    if context.invoked_subcommand is None:
+        _next(verbose=False, no_color=False, context=context)
+
+
+@verb
+def _next(context: typer.Context) -> int:
+    import time
+
+    from secure_fgl.sites.next_step import next_steps, parties_here
+
+    parties = parties_here()
+    if not parties:
+        typer.echo(context.get_help())
+    for party in parties:
+        for line in next_steps(party, time.time()):
+            typer.echo(line)
+    return 0
+
 
 app.command("forget", epilog=EXAMPLE["forget"])(forget)
 app.command("hand-over", epilog=EXAMPLE["hand-over"])(hand_over)

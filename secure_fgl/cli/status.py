@@ -32,7 +32,7 @@ def status(
         Shown, typer.Option("--format", help="For people, machines, or Prometheus.")
     ] = Shown.table,
 ) -> int:
-    """Say how far a run is: round, exchange, who is awaited and away, bytes, budget, the job.
+    """Say how far a run is: round, exchange, who is awaited and away, bytes, budget.
 
     It reads what the party's process notes in its folder, and asks nobody. Nothing
     of data, scores or keys is in it: only what the network and the plan say.
@@ -46,7 +46,7 @@ def status(
         now = time.time()
         facts = facts_of(place, now)
         over = facts["state"] in (State.OVER, State.REFUSED)
-        moved = facts["at"], facts["process"], facts["job"], now // _AT_LEAST
+        moved = facts["at"], facts["process"], now // _AT_LEAST
         if moved != shown:
             _print(facts, format)
             shown = moved

@@ -1,4 +1,4 @@
-"""One process at a time for each party of a job."""
+"""One process at a time for each party of a run."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ _LOCK_SECONDS = 30.0
 def only_one(kit: PartyKit) -> Iterator[None]:
     """Hold a run at a party against a second process of the same party.
 
-    An engine that lost its server starts the next job while the last one's process may still be
-    training, and two sessions of one party would break everything that one of them promised.
+    Two sessions of one party would break everything that one of them promised.
 
     Raises:
         UsageError: the other process does not end in time.
@@ -34,33 +33,13 @@ def only_one(kit: PartyKit) -> Iterator[None]:
             if time.monotonic() > deadline:
                 raise UsageError(
                     f"Another process of {kit.name} is at work on this run.",
-                    why="a job that was ended has not stopped yet, or two jobs run at once",
-                    fix="end the other process, then hand the job in again",
+                    why="an earlier process has not ended yet, or site start runs twice",
+                    fix="end the other process: secure-fgl site stop PARTY",
                 )
             time.sleep(0.1)
         yield
     finally:
         os.close(file)  # which unlocks; so does the end of the process, however it comes
-
-
-@contextlib.contextmanager
-def only_office(folder: Path) -> Iterator[None]:
-    """Hold a run against a second office that hands its jobs in; the first one keeps its note.
-
-    Raises:
-        UsageError: another one is at work.
-    """
-    file = _opened(folder / "conduct.lock")
-    try:
-        if not held(file):
-            raise UsageError(
-                "This run is conducted already.",
-                why="another process of secure-fgl conduct watches its job",
-                fix="end that one, which leaves the job alone; then go on with --resume",
-            )
-        yield
-    finally:
-        os.close(file)
 
 
 def at_work(folder: Path) -> bool:

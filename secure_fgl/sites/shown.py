@@ -10,7 +10,7 @@ from typing import Any
 from secure_fgl.sites.lock import at_work
 from secure_fgl.sites.status import State, read_status
 
-__all__ = ["facts_of", "pairs_of", "prometheus"]
+__all__ = ["duration", "facts_of", "pairs_of", "prometheus"]
 
 
 def facts_of(folder: Path, now: float) -> dict[str, Any]:
@@ -45,10 +45,10 @@ def pairs_of(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "state", _state(facts)
     yield "round", f"{facts['round']} of {facts['rounds']}, exchange {facts['exchange']}"
     if facts["item"]:
-        yield "last message", f"{facts['item']}, {_time(facts['quiet'])} ago"
+        yield "last message", f"{facts['item']}, {duration(facts['quiet'])} ago"
     for name, title in (("awaited", "waiting for"), ("away", "away")):
         if found := facts[name]:
-            yield title, ", ".join(f"{who} ({_time(s)})" for who, s in found.items())
+            yield title, ", ".join(f"{who} ({duration(s)})" for who, s in found.items())
     if facts["lost"]:
         numbers = facts["lost"]
         yield "lost", f"{len(numbers)} (round number {', '.join(map(str, numbers))})"
@@ -65,7 +65,8 @@ def _state(facts: Mapping[str, Any]) -> str:
     return told
 
 
-def _time(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return a time in seconds, minutes or hours."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -2,8 +2,8 @@
 
 Our own modules make nothing: their parameters are drawn by their task. A module of somebody's own
 may make scales of ones, weights by torch's initialisers, and constants in buffers. It is made under
-a seed, in torch's deterministic mode, which fills what `torch.empty` leaves open with NaN; so what
-the module made is told from what it did not.
+a seed, in torch's deterministic mode, which fills what `torch.empty` leaves open with NaN: values
+that are NaN are those that the module did not set.
 """
 
 from __future__ import annotations

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from importlib.resources import files
 from pathlib import PurePath
 from string import Template
 
-import yaml
-
 from algorithms.tasks import Kind
-from protocols.wire.roles import Role
 
 __all__ = ["pilot_files"]
 
@@ -72,48 +68,7 @@ def pilot_files(folder: PurePath, task: Kind, *, organisations: bool = False) ->
     if organisations:
         sources |= {"consortium.yaml": "consortium.yaml", "STEPS.md": "STEPS.md"}
     texts = files("secure_fgl.data.own") / "templates"
-    found = {
+    return {
         name: Template((texts / source).read_text("utf-8")).substitute(places)
         for name, source in sources.items()
     }
-    return found | (_engine_files(found["consortium.yaml"]) if organisations else {})
-
-
-_PROJECT = """# Of the coordinating office, for nvflare cert init. The server stands in
-# consortium.yaml, too: change both.
-name: pilot
-scheme: grpc
-connection_security: mtls
-server: {host: HOST, fed_learn_port: PORT}
-"""
-_PARTICIPANT = """# Of WHO, for nvflare cert request: name and organisation are those of
-# consortium.yaml, the latter in letters, digits and _.
-name: pilot
-participants:
-  - {name: NAME, type: TYPE, org: ORG}
-"""
-
-
-def _engine_files(consortium: str) -> dict[str, str]:
-    """What `nvflare cert` reads: the project, and one file for whoever makes a key."""
-    agreed = yaml.safe_load(consortium)
-    server, office = agreed["server"], Role.AGGREGATOR.value
-
-    def participant(who: str, name: str, kind: str, organisation: str) -> str:
-        org = "_".join(re.findall(r"[a-z0-9]+", organisation.lower()))
-        told = _PARTICIPANT.replace("WHO", who).replace("NAME", name)
-        return told.replace("TYPE", kind).replace("ORG", org)
-
-    project = _PROJECT.replace("HOST", server["name"]).replace("PORT", str(server["port"]))
-    found = {"engine/project.yaml": project}
-    for party in agreed["parties"]:
-        name, whose = party["name"], party["organisation"]
-        if party["role"] != office:
-            found[f"engine/{name}.yaml"] = participant(whose, name, "client", whose)
-            continue
-        host = server["name"]
-        found["engine/server.yaml"] = participant("the server", host, "server", whose)
-        lead = "admin, role: lead"
-        conducts = participant("whoever conducts", f"admin@{host}", lead, whose)
-        found["engine/admin.yaml"] = conducts
-    return found

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from cryptography.hazmat.primitives import hashes
+from cryptography.x509 import load_pem_x509_certificate
 
 from audits.findings.limitations import named, of_warning
 from audits.report.words import role, size
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from protocols.plan.plan import Item, Plan
+    from secure_fgl.charters.broker import Broker
     from secure_fgl.charters.charter import Charter
     from secure_fgl.data.own import OwnSpec
 
@@ -106,9 +109,19 @@ def _in_force(charter: Charter) -> Iterator[tuple[str, str]]:
     yield "scored", f"the {charter.config.evaluation.at} model; seed {charter.config.seed}"
     yield "a client sends", f"at most {size(plan.bytes_up())} in the whole run"
     yield from (("plug-in", f"{entry}, sha256 {digest}") for entry, digest in plan.plugins.items())
+    yield "broker", _broker(charter.broker)
     yield "programs", ", ".join(f"{n} {v or 'any'}" for n, v in sorted(charter.versions.items()))
     yield "policy digest", plan.policy_digest
     yield "plan digest", plan.digest
+
+
+def _broker(broker: Broker) -> str:
+    """Return the servers, under which root they are known, and how long an exchange may take."""
+    root = "certificate: one that systems know"
+    if broker.root:
+        digest = load_pem_x509_certificate(broker.root.encode()).fingerprint(hashes.SHA256()).hex()
+        root = f"root certificate sha256 {digest}"
+    return f"{', '.join(broker.urls)}; {root}; an exchange takes at most {broker.deadline} s"
 
 
 def _shared_out(charter: Charter, data: Mapping[str, Any]) -> str:
