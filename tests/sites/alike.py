@@ -9,7 +9,7 @@ import numpy as np
 from protocols.evidence.ledger import read_lines
 from secure_fgl.store.client_models import ClientModels, Opened
 from secure_fgl.store.finished_run import Run
-from tests.nvflare.stage import SERVER_SITE, Parties, side
+from tests.sites.stage import SERVER_SITE, Parties, side
 
 LEARNT = ("form", "lost_rounds", "metrics", "model_sha256", "rounds")
 CARRIED = ("backend", "bytes_down", "bytes_up", "data", "exchanges")

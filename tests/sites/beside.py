@@ -22,7 +22,7 @@ from secure_fgl.sites.answering import Answerer
 from secure_fgl.sites.process import conduct, open_process
 from secure_fgl.transports.nvflare import wire
 from secure_fgl.transports.nvflare.executor import Seat
-from tests.nvflare.stage import SERVER_SITE, Parties, side
+from tests.sites.stage import SERVER_SITE, Parties, side
 
 TAP = Path(__file__).parent / "tap"
 
@@ -139,6 +139,6 @@ def entries(folder: Path, kind: str) -> list[dict[str, object]]:
 
 def tapped() -> str:
     """Return the search path of a party's process in which the tap stands first."""
-    from tests.nvflare.processes import ROOT
+    from tests.sites.processes import ROOT
 
     return os.pathsep.join([str(TAP), str(ROOT)])

@@ -24,7 +24,7 @@ from secure_fgl.sites.process import open_process
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.broker.codes import TASK, Code
 from secure_fgl.transports.nvflare import wire
-from tests.nvflare.stage import Parties
+from tests.sites.stage import Parties
 
 CLIP, STEP = 5.0, 1.0 / (2**15 - 1)
 """Of the presets: the largest value, and the share of it by which rounding may move a value."""

@@ -27,8 +27,8 @@ from secure_fgl.transports.broker import channel, session
 from secure_fgl.transports.nvflare import executor
 from secure_fgl.transports.nvflare.controller import Conductor
 from secure_fgl.transports.nvflare.executor import Seat
-from tests.nvflare.stage import SERVER_SITE, Parties
-from tests.nvflare.test_late_requests import Network
+from tests.sites.stage import SERVER_SITE, Parties
+from tests.sites.test_late_requests import Network
 
 ME = frozenset({os.geteuid()})
 DEADLINE, PATIENCE = 240.0, 60.0

@@ -17,7 +17,7 @@ from protocols.evidence.ledger import read_lines
 from secure_fgl.config import Config
 from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.job import write_job
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, side
+from tests.sites.stage import SERVER_SITE, Parties, assemble, side
 
 ROOT = Path(secure_fgl.__file__).parents[1]
 SESSION = "secure_fgl.sites.session"

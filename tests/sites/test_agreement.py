@@ -24,7 +24,7 @@ from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.run.naming import client_names, misnamed
 from secure_fgl.transports.nvflare import joining, party
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
+from tests.sites.stage import SERVER_SITE, Parties, assemble, banks
 
 NAMED = {"name": "by_owner", "names": ["Bank_E", "bank-a", "bank-c", "bank-b", "bank-d"]}
 

@@ -16,10 +16,10 @@ from secure_fgl.federation import Federation
 from secure_fgl.sites.process import conduct, open_process
 from secure_fgl.transports.broker.codes import TASK, Code
 from secure_fgl.transports.nvflare import wire
-from tests.nvflare.faulty import Dying, Sums
-from tests.nvflare.stage import SERVER_SITE, assemble, banks
-from tests.nvflare.test_engine import seated, transport
-from tests.nvflare.test_site_process import AUTHORITY
+from tests.sites.faulty import Dying, Sums
+from tests.sites.stage import SERVER_SITE, assemble, banks
+from tests.sites.test_engine import seated, transport
+from tests.sites.test_site_process import AUTHORITY
 
 
 class Away(Dying):

@@ -30,7 +30,7 @@ from secure_fgl.store.anchors import Anchor
 from secure_fgl.store.budgets import VARIABLE, BudgetStore, Door
 from secure_fgl.store.finished_run import Run
 from secure_fgl.transports.broker.codes import Code, Heard
-from tests.nvflare.stage import SERVER_SITE, assemble, banks
+from tests.sites.stage import SERVER_SITE, assemble, banks
 
 DATA, CLIENT = "synthetic_banks", "client-1"
 THIS, OTHER = "ab" * 16, "cd" * 16

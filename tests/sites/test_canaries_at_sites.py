@@ -31,8 +31,8 @@ from secure_fgl.sites.process import PartyProcess, conduct, open_process
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.hand_overs import gather_files
 from tests import forked
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, side
-from tests.nvflare.test_own_models import Direct
+from tests.sites.stage import SERVER_SITE, Parties, assemble, banks, side
+from tests.sites.test_own_models import Direct
 from tests.secure_fgl.cli_tools import invoke
 
 POLICY = PrivacyPolicy.preset("masks").model_copy(

@@ -19,7 +19,7 @@ from secure_fgl.sites.control import Control
 from secure_fgl.sites.session import serve
 from secure_fgl.transports.broker import channel
 from secure_fgl.transports.broker.codes import Code, Heard
-from tests.nvflare.processes import until
+from tests.sites.processes import until
 
 RUN = "ab" * 16
 ME = frozenset({os.geteuid()})

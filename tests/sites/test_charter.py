@@ -23,7 +23,7 @@ from secure_fgl.errors import UsageError
 from secure_fgl.store.budgets import BudgetStore
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import joining, party
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
+from tests.sites.stage import SERVER_SITE, Parties, assemble, banks
 
 ROOT = Path(__file__).resolve().parents[2]
 

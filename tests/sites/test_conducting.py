@@ -28,7 +28,7 @@ from secure_fgl.transports.nvflare.office.conducting import (
     see_through,
 )
 from secure_fgl.transports.nvflare.office.job_note import JobNote
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
+from tests.sites.stage import SERVER_SITE, Parties, assemble, banks
 
 DONE, BROKEN = "FINISHED:COMPLETED", "FINISHED:EXECUTION_EXCEPTION"
 

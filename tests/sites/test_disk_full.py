@@ -24,9 +24,9 @@ from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
 from secure_fgl.store.state_store import FileStateStore, KeptStateStore
 from secure_fgl.transports.broker.codes import TASK, Code
 from secure_fgl.transports.nvflare import wire
-from tests.nvflare.faulty import Dying, Sums, unrecorded
-from tests.nvflare.stage import Parties, assemble, banks
-from tests.nvflare.test_engine import conducted, seated
+from tests.sites.faulty import Dying, Sums, unrecorded
+from tests.sites.stage import Parties, assemble, banks
+from tests.sites.test_engine import conducted, seated
 
 FULL, ROUNDS = "site-2", 2
 

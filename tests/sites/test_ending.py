@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from secure_fgl.transports.nvflare import ending
-from tests.nvflare.processes import until
+from tests.sites.processes import until
 
 psutil = pytest.importorskip("psutil", reason="the extra nvflare is not installed")
 

@@ -44,8 +44,8 @@ from secure_fgl.transports.nvflare import wire
 from secure_fgl.transports.nvflare.executor import Seat
 from secure_fgl.transports.nvflare.pushed.awaited import JobAborted
 from secure_fgl.transports.nvflare.pushed.carrier import PushCarrier
-from tests.nvflare.faulty import Dying, Sums
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, gather, side
+from tests.sites.faulty import Dying, Sums
+from tests.sites.stage import SERVER_SITE, Parties, assemble, banks, gather, side
 
 Answer = Callable[[str, Shareable], Shareable | None]
 

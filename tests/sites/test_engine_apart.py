@@ -55,8 +55,8 @@ from secure_fgl.transports.nvflare.engine.listener import (
 from secure_fgl.transports.nvflare.executor import Seat
 from secure_fgl.transports.nvflare.keys import identity_file
 from secure_fgl.transports.nvflare.site import session, supervisor
-from tests.nvflare.processes import until
-from tests.nvflare.stage import Parties, assemble, banks
+from tests.sites.processes import until
+from tests.sites.stage import Parties, assemble, banks
 from tests.secure_fgl.cli_tools import invoke
 
 PARTY, ENGINE = 61_500, 61_501

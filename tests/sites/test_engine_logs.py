@@ -26,10 +26,10 @@ from secure_fgl.charters.passphrase import FILE_VARIABLE, Passphrase
 from secure_fgl.config import Config
 from secure_fgl.transports.nvflare.keys import identity_file
 from secure_fgl.transports.nvflare.office.conducting import Ending, Settings, see_through
-from tests.nvflare.processes import Stage, session_process, staged, until
-from tests.nvflare.stage import SERVER_SITE, assemble
-from tests.nvflare.test_own_folders import NAMES, SPEC, tables
-from tests.nvflare.traces import Wanted, of_bytes, of_row, of_text
+from tests.sites.processes import Stage, session_process, staged, until
+from tests.sites.stage import SERVER_SITE, assemble
+from tests.sites.test_own_folders import NAMES, SPEC, tables
+from tests.sites.traces import Wanted, of_bytes, of_row, of_text
 
 pytestmark = pytest.mark.long
 

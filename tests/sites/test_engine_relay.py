@@ -15,7 +15,7 @@ from secure_fgl.federation import Federation
 from secure_fgl.store.finished_run import Run
 from secure_fgl.transports.nvflare import ending, kits
 from secure_fgl.transports.nvflare.job import JobConsole, write_job
-from tests.nvflare.stage import SERVER_SITE, assemble, banks, gather
+from tests.sites.stage import SERVER_SITE, assemble, banks, gather
 
 RELAY = "relay-1"
 BEHIND = ("site-1", "site-2")

@@ -38,9 +38,9 @@ from secure_fgl.store.budgets import VARIABLE as BUDGETS
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
 from tests.laws.test_equality import reasons, same
-from tests.nvflare.alike import CARRIED, check_models, check_result, mixtures
-from tests.nvflare.one_process import played
-from tests.nvflare.stage import Parties, assemble
+from tests.sites.alike import CARRIED, check_models, check_result, mixtures
+from tests.sites.one_process import played
+from tests.sites.stage import Parties, assemble
 
 NAMES = algorithm_names()
 DRAWING = (boxes, decoys, mixing, noised, summed)

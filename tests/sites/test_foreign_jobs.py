@@ -27,9 +27,9 @@ from secure_fgl.sites.ending import held_back
 from secure_fgl.store.finished_run import Run
 from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.job import DONE, JobConsole, write_job
-from tests.nvflare.left import processes_of
-from tests.nvflare.processes import Stage, session_process, until
-from tests.nvflare.stage import SERVER_SITE, assemble, banks
+from tests.sites.left import processes_of
+from tests.sites.processes import Stage, session_process, until
+from tests.sites.stage import SERVER_SITE, assemble, banks
 
 pytestmark = pytest.mark.long
 

@@ -18,8 +18,8 @@ from secure_fgl.store.finished_run import Run
 from secure_fgl.transports.broker import channel
 from secure_fgl.transports.nvflare import wire
 from secure_fgl.transports.nvflare.pushed import awaited, carrier
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, gather, side
-from tests.nvflare.test_late_requests import Network, played, refusals, seats_of
+from tests.sites.stage import SERVER_SITE, Parties, assemble, banks, gather, side
+from tests.sites.test_late_requests import Network, played, refusals, seats_of
 
 ROUNDS, MISSED = 3, ("site-1", "site-3")
 

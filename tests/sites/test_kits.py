@@ -24,7 +24,7 @@ from secure_fgl.sites.checks.listed import check_site
 from secure_fgl.transports.nvflare import ending, kits
 from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
 from secure_fgl.transports.nvflare.job import POLL_SECONDS, write_job
-from tests.nvflare.stage import SERVER_SITE, assemble, banks
+from tests.sites.stage import SERVER_SITE, assemble, banks
 from tests.secure_fgl.cli_tools import invoke
 
 SITES = ("site-1", "site-2")

@@ -39,7 +39,7 @@ from secure_fgl.transports.nvflare import wire
 from secure_fgl.transports.nvflare.controller import Conductor
 from secure_fgl.transports.nvflare.executor import Seat
 from secure_fgl.transports.nvflare.pushed import awaited, carrier
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, gather, side
+from tests.sites.stage import SERVER_SITE, Parties, assemble, banks, gather, side
 
 LATE = "site-5"
 ME = frozenset({os.geteuid()})

@@ -18,10 +18,10 @@ from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.sites.process import conduct, open_process
 from secure_fgl.store.finished_run import Run
-from tests.nvflare.alike import check_models, check_result
-from tests.nvflare.faulty import Dying
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, gather
-from tests.nvflare.test_engine import seated, transport
+from tests.sites.alike import check_models, check_result
+from tests.sites.faulty import Dying
+from tests.sites.stage import SERVER_SITE, Parties, assemble, gather
+from tests.sites.test_engine import seated, transport
 from tests.secure_fgl.test_match_run import _config, _policy
 
 

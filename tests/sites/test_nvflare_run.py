@@ -17,7 +17,7 @@ from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.own_model import own_model
 from tests.laws.runs import Recording, record
 from tests.laws.search import found, spellings
-from tests.nvflare.stage import CLIENTS, SERVER_SITE, Parties, cora, gather, side
+from tests.sites.stage import CLIENTS, SERVER_SITE, Parties, cora, gather, side
 
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
@@ -25,7 +25,7 @@ from secure_fgl.sites.checks.lines import Status
 from secure_fgl.sites.checks.listed import check_site
 from secure_fgl.sites.lock import at_work
 from secure_fgl.transports.nvflare.job import JobConsole
-from tests.nvflare.processes import Stage, job_process, session_process, staged, until
+from tests.sites.processes import Stage, job_process, session_process, staged, until
 
 ROUNDS, KILLED = 6, "site-2"
 

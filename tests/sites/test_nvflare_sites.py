@@ -17,8 +17,8 @@ from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare.job import JobConsole
 from secure_fgl.transports.nvflare.site import leaving
-from tests.nvflare.processes import job_process, session_process, staged, until
-from tests.nvflare.stage import SERVER_SITE, Parties, banks
+from tests.sites.processes import job_process, session_process, staged, until
+from tests.sites.stage import SERVER_SITE, Parties, banks
 
 pytestmark = pytest.mark.long
 

@@ -29,7 +29,7 @@ from secure_fgl.consortium import Consortium
 from secure_fgl.errors import UsageError
 from secure_fgl.transports.nvflare import joining, party
 from secure_fgl.transports.nvflare.rules import versions
-from tests.nvflare.stage import Parties, assemble, banks
+from tests.sites.stage import Parties, assemble, banks
 from tests.secure_fgl.cli_tools import invoke
 
 CLIENTS = {f"client-{n}": Role.CLIENT for n in range(1, 6)}

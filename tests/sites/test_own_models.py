@@ -44,7 +44,7 @@ from secure_fgl.store.sides.sweeping import sweep_runs
 from secure_fgl.transports.nvflare.site import leaving
 from tests import forked
 from tests.audits.attack_tools import LEAK, attacked, row
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, side
+from tests.sites.stage import SERVER_SITE, Parties, assemble, banks, side
 from tests.secure_fgl.cli_tools import invoke
 
 CONFIG = banks(policy="he", rounds=2).model_copy(update={"seed": 6})

@@ -16,7 +16,7 @@ from secure_fgl.sites.process import open_process
 from secure_fgl.transports.broker.codes import TASK, Code, Heard
 from secure_fgl.transports.broker.patience import SiteTransport
 from secure_fgl.transports.nvflare.site import patience
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
+from tests.sites.stage import SERVER_SITE, Parties, assemble, banks
 
 CLIENTS = ("site-1", "site-2", "site-3", "site-4", "site-5")
 DEADLINE = 60.0

@@ -28,7 +28,7 @@ from secure_fgl.transports.nvflare.executor import Seat
 from secure_fgl.transports.nvflare.pushed import carrier
 from secure_fgl.transports.nvflare.pushed.awaited import JobAborted
 from secure_fgl.transports.nvflare.pushed.carrier import PushCarrier
-from tests.nvflare.processes import until
+from tests.sites.processes import until
 
 RUN = "ab" * 16
 TASK = wire.TASK

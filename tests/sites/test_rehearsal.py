@@ -34,9 +34,9 @@ from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.office.conducting import Ending, Settings, see_through
 from secure_fgl.transports.nvflare.office.job_note import JobNote
 from tests.laws.search import found, spellings
-from tests.nvflare.left import processes_of
-from tests.nvflare.stage import SERVER_SITE, assemble, banks
-from tests.nvflare.test_own_folders import NAMES, SPEC, tables
+from tests.sites.left import processes_of
+from tests.sites.stage import SERVER_SITE, assemble, banks
+from tests.sites.test_own_folders import NAMES, SPEC, tables
 from tests.pilot_page import console
 from tests.secure_fgl.cli_tools import ROOT, invoke, start
 

@@ -28,10 +28,10 @@ from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
 from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.job import JobConsole
-from tests.nvflare.alike import LEARNT, check_models, check_result, mixtures
-from tests.nvflare.processes import ROOT, Stage, session_process, staged, until
-from tests.nvflare.stage import Parties, assemble, banks
-from tests.nvflare.test_site_process import AUTHORITY, Site, ask, first_call
+from tests.sites.alike import LEARNT, check_models, check_result, mixtures
+from tests.sites.processes import ROOT, Stage, session_process, staged, until
+from tests.sites.stage import Parties, assemble, banks
+from tests.sites.test_site_process import AUTHORITY, Site, ask, first_call
 from tests.secure_fgl.test_match_run import _config as matching
 from tests.secure_fgl.test_match_run import _policy as matched
 

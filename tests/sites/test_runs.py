@@ -26,7 +26,7 @@ from secure_fgl.transports.nvflare.checks import listed
 from secure_fgl.transports.nvflare.controller import Conductor
 from secure_fgl.transports.nvflare.executor import Seat
 from secure_fgl.transports.nvflare.job import write_job
-from tests.nvflare.stage import SERVER_SITE, Parties, another, assemble, banks
+from tests.sites.stage import SERVER_SITE, Parties, another, assemble, banks
 from tests.secure_fgl.cli_tools import invoke
 
 SITE = "site-1"

@@ -25,7 +25,7 @@ from secure_fgl.transports.broker.channel import listen, of_run
 from secure_fgl.transports.broker.codes import END, TASK, Code
 from secure_fgl.transports.nvflare import party_process
 from secure_fgl.transports.nvflare.site import leaving, session, supervisor
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, side
+from tests.sites.stage import SERVER_SITE, Parties, assemble, banks, side
 
 AUTHORITY = "site-6"
 ME = frozenset({os.geteuid()})

@@ -34,9 +34,9 @@ from secure_fgl.transports.nvflare.checks.users import named
 from secure_fgl.transports.nvflare.engine.listener import OTHERS_READ
 from secure_fgl.transports.nvflare.engine.memory import COMMUNICATION_FILE
 from secure_fgl.transports.nvflare.rules import versions
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
-from tests.nvflare.test_engine_relay import BEHIND, RELAY, with_relay
-from tests.nvflare.test_own_folders import NAMES, SPEC, own, tables
+from tests.sites.stage import SERVER_SITE, Parties, assemble, banks
+from tests.sites.test_engine_relay import BEHIND, RELAY, with_relay
+from tests.sites.test_own_folders import NAMES, SPEC, own, tables
 from tests.secure_fgl.cli_tools import invoke
 
 NORTH = "hospital-north"

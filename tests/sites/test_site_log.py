@@ -18,8 +18,8 @@ from secure_fgl.sites.answering import Answerer
 from secure_fgl.store.sides import site_log
 from secure_fgl.transports.broker.codes import TASK, Code, Heard
 from secure_fgl.transports.nvflare.site import session
-from tests.nvflare.stage import assemble
-from tests.nvflare.test_own_folders import NAMES, SPEC, own, tables
+from tests.sites.stage import assemble
+from tests.sites.test_own_folders import NAMES, SPEC, own, tables
 
 SENTINEL = "Zz-patient-4711"
 WHEN = "2026-11-26T05:00:00Z"

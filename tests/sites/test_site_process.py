@@ -34,8 +34,8 @@ from secure_fgl.transports.broker import channel, supervisor
 from secure_fgl.transports.nvflare import wire
 from secure_fgl.transports.nvflare.checks import listed
 from secure_fgl.transports.nvflare.executor import Seat
-from tests.nvflare.processes import ROOT, children, until
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, side
+from tests.sites.processes import ROOT, children, until
+from tests.sites.stage import SERVER_SITE, Parties, assemble, banks, side
 from tests.secure_fgl.cli_tools import invoke
 
 AUTHORITY = "site-6"

@@ -27,11 +27,11 @@ from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.broker import channel
 from secure_fgl.transports.nvflare import joining, party, wire
-from tests.nvflare.beside import Relay, entries
-from tests.nvflare.processes import until
-from tests.nvflare.stage import Parties, assemble, banks
-from tests.nvflare.test_own_folders import NAMES, SPEC, own, tables
-from tests.nvflare.test_site_process import AUTHORITY, Site, first_call, process_of
+from tests.sites.beside import Relay, entries
+from tests.sites.processes import until
+from tests.sites.stage import Parties, assemble, banks
+from tests.sites.test_own_folders import NAMES, SPEC, own, tables
+from tests.sites.test_site_process import AUTHORITY, Site, first_call, process_of
 
 NORTH, EAST = "hospital-north", "hospital-east"
 WHY = "two rounds too many"

@@ -27,12 +27,12 @@ from protocols.wire.envelope import Envelope, commitment
 from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.federation import Federation
 from secure_fgl.store.finished_run import Run
-from tests.nvflare.beside import Beside, Relay, beside, entries, tapped
-from tests.nvflare.processes import children, until
-from tests.nvflare.stage import Parties, assemble, banks, gather, side
-from tests.nvflare.tap import sitecustomize as tap
-from tests.nvflare.test_own_folders import NAMES, SPEC, own, tables
-from tests.nvflare.test_site_process import (
+from tests.sites.beside import Beside, Relay, beside, entries, tapped
+from tests.sites.processes import children, until
+from tests.sites.stage import Parties, assemble, banks, gather, side
+from tests.sites.tap import sitecustomize as tap
+from tests.sites.test_own_folders import NAMES, SPEC, own, tables
+from tests.sites.test_site_process import (
     AUTHORITY,
     NAMESPACES,
     Site,

@@ -32,11 +32,11 @@ from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.checks import isolation, listed, users
 from secure_fgl.transports.nvflare.site import leaving
-from tests.nvflare import apart
-from tests.nvflare.stage import assemble
-from tests.nvflare.test_own_folders import NAMES, SPEC, own, tables
-from tests.nvflare.test_site_check import NORTH, listening, port_of
-from tests.nvflare.test_site_process import lonely
+from tests.sites import apart
+from tests.sites.stage import assemble
+from tests.sites.test_own_folders import NAMES, SPEC, own, tables
+from tests.sites.test_site_check import NORTH, listening, port_of
+from tests.sites.test_site_process import lonely
 from tests.secure_fgl.cli_tools import invoke
 
 PARTY, NVFLARE, STRANGER = apart.FIRST_UID, apart.FIRST_UID + 1, apart.FIRST_UID + 2

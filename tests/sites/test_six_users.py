@@ -33,9 +33,9 @@ from secure_fgl.store.sides.forgetting import Destroyed
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.store.sides.sweeping import sweep_runs
 from secure_fgl.transports.nvflare import kits
-from tests.nvflare import users
-from tests.nvflare.processes import until
-from tests.nvflare.users import User
+from tests.sites import users
+from tests.sites.processes import until
+from tests.sites.users import User
 from tests.pilot_page import blocks, console, document, table
 from tests.secure_fgl.cli_tools import ROOT, invoke
 

@@ -37,7 +37,7 @@ import pytest
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from benchmarks.soak import holds, soak
-from tests.nvflare.left import processes_of
+from tests.sites.left import processes_of
 
 pytestmark = pytest.mark.long
 

@@ -23,7 +23,7 @@ from secure_fgl.sites.status import (
     StatusFile,
     read_status,
 )
-from tests.nvflare.stage import SERVER_SITE, assemble, banks
+from tests.sites.stage import SERVER_SITE, assemble, banks
 from tests.secure_fgl.cli_tools import invoke
 
 SENTINEL = "patient-4711"

@@ -27,10 +27,10 @@ from secure_fgl.store.finished_run import Run
 from secure_fgl.transports.broker.channel import SOCKET
 from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.job import DONE, JobConsole, write_job
-from tests.nvflare.left import processes_of
-from tests.nvflare.processes import ROOT, session_process, until
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, side
-from tests.nvflare.test_own_folders import SPEC, own, tables
+from tests.sites.left import processes_of
+from tests.sites.processes import ROOT, session_process, until
+from tests.sites.stage import SERVER_SITE, Parties, assemble, side
+from tests.sites.test_own_folders import SPEC, own, tables
 
 pytestmark = pytest.mark.long
 

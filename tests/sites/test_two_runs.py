@@ -23,8 +23,8 @@ from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.places import place_of, places_of
 from secure_fgl.transports.nvflare import kits
 from secure_fgl.transports.nvflare.job import DONE, JobConsole, write_job
-from tests.nvflare.processes import until
-from tests.nvflare.stage import SERVER_SITE, another, assemble, banks
+from tests.sites.processes import until
+from tests.sites.stage import SERVER_SITE, another, assemble, banks
 
 pytestmark = pytest.mark.long
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from tests.nvflare.left import processes_of
+from tests.sites.left import processes_of
 from tests.secure_fgl.cli_tools import ROOT
 
 FIRST_UID = 61_400
