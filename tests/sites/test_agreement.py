@@ -13,7 +13,7 @@ from crypto.signing.canonical import canonical
 from protocols.errors import EvidenceError
 from protocols.plan.parties import roles_of
 from protocols.wire.roles import Role, names_in
-from protocols.wire.roster import Identity
+from protocols.wire.roster import AGGREGATOR_NAME, Identity
 from secure_fgl.charters.approvals import Word
 from secure_fgl.charters.changes import changes
 from secure_fgl.charters.charter import Charter
@@ -23,8 +23,8 @@ from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.run.naming import client_names, misnamed
-from secure_fgl.transports.nvflare import joining, party
-from tests.sites.stage import SERVER_SITE, Parties, assemble, banks
+from secure_fgl.charters import joining, party
+from tests.sites.stage import Parties, assemble, banks
 
 NAMED = {"name": "by_owner", "names": ["Bank_E", "bank-a", "bank-c", "bank-b", "bank-d"]}
 
@@ -192,10 +192,10 @@ def test_organisations_hide_nothing_in_their_names(text: Any) -> None:
 
 def drawn(made: Parties, **changed: Any) -> Charter:
     charter = made.charter
-    members = [charter.roster.party(name) for name in charter.sites]
+    members = [charter.roster.party(name) for name in charter.carriers]
     given: dict[str, Any] = {
         "parties": members,
-        "sites": charter.sites,
+        "sites": charter.carriers,
         "plan": charter.plan,
         "policy": charter.policy,
         "config": charter.config,
@@ -212,8 +212,8 @@ def test_a_charter_whose_clients_are_not_the_plan_s_is_neither_drawn_up_nor_kept
     """Neither a client more nor one that the plan calls otherwise, nor a missing authority."""
     other = Identity.generate("bank-x", Role.CLIENT).party
     charter = made.charter
-    members = [charter.roster.party(name) for name in charter.sites]
-    fewer, sites = members[1:], dict(charter.sites)
+    members = [charter.roster.party(name) for name in charter.carriers]
+    fewer, sites = members[1:], dict(charter.carriers)
     gone = members[0].name
     renamed = {name: site for name, site in sites.items() if name != gone}
     for parties, where in (
@@ -242,10 +242,10 @@ def test_sites_and_roles_are_the_plan_s(made: Parties) -> None:
     charter = made.charter
     first, *_ = charter.plan.clients
     with pytest.raises(UsageError, match="site of its own"):
-        drawn(made, sites={**charter.sites, first: SERVER_SITE})
+        drawn(made, sites={**charter.carriers, first: AGGREGATOR_NAME})
     members = [
         replace(charter.roster.party(n), role=Role.RELAY) if n == first else charter.roster.party(n)
-        for n in charter.sites
+        for n in charter.carriers
     ]
     with pytest.raises(UsageError, match=f"{first} is relay in it, and client in its plan"):
         drawn(made, parties=members)
@@ -264,7 +264,7 @@ def test_no_charter_runs_under_a_name_that_is_not_new(made: Parties) -> None:
 
 
 def test_a_charter_names_every_organisation(made: Parties) -> None:
-    names = {name: f"Bank {i}" for i, name in enumerate(made.charter.sites)}
+    names = {name: f"Bank {i}" for i, name in enumerate(made.charter.carriers)}
     charter = drawn(made, organisations=names)
     assert Charter.decode(charter.encode()).organisations == names
     assert charter.signed != drawn(made, organisations=names).signed  # a nonce of its own
@@ -299,7 +299,7 @@ def test_nobody_signs_or_keeps_a_charter_that_calls_its_organisation_otherwise(
     site, *_ = parties.folders
     folder = parties.folders[site]
     me = party.load_identity(folder)
-    names = {name: f"Bank {i}" for i, name in enumerate(parties.charter.sites)}
+    names = {name: f"Bank {i}" for i, name in enumerate(parties.charter.carriers)}
     honest = drawn(parties, organisations=names)
     other = drawn(parties, organisations={**names, me.party.name: "Bank Elsewhere"})
     (folder / f"{me.party.name}.facts.json").write_bytes(
@@ -347,8 +347,8 @@ def test_a_charter_that_somebody_refused_never_runs(made: Parties, tmp_path: Pat
 
 def test_a_refusal_is_its_party_s_and_of_its_charter(made: Parties) -> None:
     charter = made.charter
-    first, second, *_ = sorted(charter.sites)
-    keys = {n: party.load_identity(made.folders[charter.sites[n]]) for n in (first, second)}
+    first, second, *_ = sorted(charter.carriers)
+    keys = {n: party.load_identity(made.folders[charter.carriers[n]]) for n in (first, second)}
     refused = charter.refused_by(first, keys[first].signing, "no")
     refused.approvals()
     for wrong in (
@@ -418,8 +418,8 @@ def test_what_is_new_in_a_charter_is_listed(made: Parties) -> None:
     plan = Federation.from_config(config).plan()
     first, *_ = charter.plan.clients
     stranger = Identity.generate(first, Role.CLIENT).party
-    members = [stranger if n == first else charter.roster.party(n) for n in charter.sites]
-    sites = {**charter.sites, first: "site-moved"}
+    members = [stranger if n == first else charter.roster.party(n) for n in charter.carriers]
+    sites = {**charter.carriers, first: "site-moved"}
     names = {name: f"Bank {name}" for name in sites}
     other = Charter.draw_up(
         members, sites, plan=plan, policy=charter.policy, config=config, organisations=names
@@ -430,4 +430,4 @@ def test_what_is_new_in_a_charter_is_listed(made: Parties) -> None:
     assert any(line.startswith(f"{first}: fingerprint") for line in told)
     assert any("organisation 'Organisation " in line for line in told)
     assert json.dumps(told)
-    assert set(roles_of(plan, charter.policy)) == set(charter.sites)
+    assert set(roles_of(plan, charter.policy)) == set(charter.carriers)

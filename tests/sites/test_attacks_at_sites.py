@@ -22,6 +22,7 @@ from protocols.plan.learns import HANDED_ON
 from protocols.policy.policy import PrivacyPolicy
 from protocols.policy.release import Audit
 from protocols.versions import SITE_FIGURES
+from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.charters.party import load_identity
 from secure_fgl.elsewhere.at_site import material_of_site
 from secure_fgl.errors import UsageError
@@ -31,7 +32,7 @@ from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.figures import handed_on
 from secure_fgl.store.sides.hand_overs import gather_files
 from tests import forked
-from tests.sites.stage import SERVER_SITE, Parties, assemble, banks, side
+from tests.sites.stage import Parties, assemble, banks, side
 from tests.sites.test_own_models import Direct
 from tests.secure_fgl.cli_tools import invoke
 
@@ -78,8 +79,8 @@ def played(_keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Played:
     config = banks(rounds=2).model_copy(update={"policy": str(base / "policy.yaml")})
     parties = assemble(config, base)
     folders = parties.folders.items()
-    others = {f.name: open_process(parties.kit(site)) for site, f in folders if site != SERVER_SITE}
-    conduct(open_process(parties.kit(SERVER_SITE)), Direct(others))
+    others = {f.name: open_process(parties.kit(site)) for site, f in folders if site != AGGREGATOR_NAME}
+    conduct(open_process(parties.kit(AGGREGATOR_NAME)), Direct(others))
     for process in others.values():
         process.close()
     made = Played(parties, _keys)
@@ -162,7 +163,7 @@ def test_the_total_follows_from_the_models_that_a_client_was_given(played: Playe
 
 
 def test_the_aggregator_has_no_truth_to_attack(played: Played) -> None:
-    place = played.parties.folders[SERVER_SITE]
+    place = played.parties.folders[AGGREGATOR_NAME]
     with pytest.raises(UsageError, match="no data of its own"):
         material_of_site(Run(place))
 

@@ -24,6 +24,7 @@ from protocols.evidence.ledger import read_lines
 from protocols.policy.policy import PrivacyPolicy
 from protocols.policy.release import Audit
 from protocols.roles.client import ClientSession
+from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.attack_inputs.again import canaries
 from secure_fgl.attack_inputs.materials import material
 from secure_fgl.elsewhere.at_site import material_of_site
@@ -31,7 +32,7 @@ from secure_fgl.sites.process import PartyProcess, conduct, open_process
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.hand_overs import gather_files
 from tests import forked
-from tests.sites.stage import SERVER_SITE, Parties, assemble, banks, side
+from tests.sites.stage import Parties, assemble, banks, side
 from tests.sites.test_own_models import Direct
 from tests.secure_fgl.cli_tools import invoke
 
@@ -83,9 +84,9 @@ def play(base: Path, *, away: str = "") -> Played:
     parties = assemble(config, base)
     there: dict[str, PartyProcess] = {}
     for site, folder in parties.folders.items():
-        if site != SERVER_SITE:
+        if site != AGGREGATOR_NAME:
             there[folder.name] = open_process(parties.kit(site))
-    conduct(open_process(parties.kit(SERVER_SITE)), Direct(there))
+    conduct(open_process(parties.kit(AGGREGATOR_NAME)), Direct(there))
     for name, process in there.items():
         if name == away:
             process.sign_head()

@@ -13,22 +13,20 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
-
 from protocols.wire.envelope import Envelope
-from secure_fgl.sites.answering import Answerer
+from secure_fgl.sites.session import Answerer
 from secure_fgl.sites.process import open_process
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.run_folder import FileStore
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
 from secure_fgl.store.state_store import FileStateStore, KeptStateStore
-from secure_fgl.transports.broker.codes import TASK, Code
+from secure_fgl.transports.broker.replies import TASK, Code
 from secure_fgl.transports.nvflare import wire
 from tests.sites.faulty import Dying, Sums, unrecorded
 from tests.sites.stage import Parties, assemble, banks
 from tests.sites.test_engine import conducted, seated
 
-FULL, ROUNDS = "site-2", 2
+FULL, ROUNDS = "client-2", 2
 
 
 @dataclass
@@ -109,7 +107,7 @@ def holds(parties: Parties, played: Filling, sums: Sums, folder: Path) -> None:
     assert counts[0] == 4 and counts[-1] == 5  # its round alone was lost to it
     gone = parties.folders[FULL]
     assert played.left and unrecorded(gone, played.left) == []
-    assert unrecorded(parties.folders["site-1"], played.left[:1]) != []  # the control
+    assert unrecorded(parties.folders["client-1"], played.left[:1]) != []  # the control
     handed = [write_hand_over(f, folder / f"{f.name}.zip")[0] for f in parties.folders.values()]
     assert gather_files(handed, folder / "run").missing == ()
     found = Run(folder / "run").verify()

@@ -6,29 +6,28 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
-
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable
 
 from protocols.errors import RemoteProtocolError
 from protocols.evidence.ledger import read_lines
 from protocols.keys.setup import Setup
 from protocols.wire.envelope import Envelope
+from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.store.finished_run import Run
 from secure_fgl.transports.broker import channel
 from secure_fgl.transports.nvflare import wire
 from secure_fgl.transports.nvflare.pushed import awaited, carrier
-from tests.sites.stage import SERVER_SITE, Parties, assemble, banks, gather, side
+from tests.sites.stage import Parties, assemble, banks, gather, side
 from tests.sites.test_late_requests import Network, played, refusals, seats_of
 
-ROUNDS, MISSED = 3, ("site-1", "site-3")
+ROUNDS, MISSED = 3, ("client-1", "client-3")
 
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Parties:
     """Return five clients and an authority; an exchange takes two seconds at most."""
     parties = assemble(banks(rounds=ROUNDS, policy="he"), tmp_path / "parties")
-    place = parties.folders[SERVER_SITE].absolute() / channel.SOCKET
+    place = parties.folders[AGGREGATOR_NAME].absolute() / channel.SOCKET
     monkeypatch.setenv(channel.SOCKET_VARIABLE, str(place))
     monkeypatch.setattr("audits.evidence.roster_file.TRANSPORTS", ("memory", "nvflare"))
     monkeypatch.setattr(carrier, "_LOST_SECONDS", 0.2)
@@ -40,7 +39,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Parties:
 def items(asked: Shareable) -> list[str]:
     """Return of which items the envelopes of a request are."""
     found = wire.unpack(asked) if "envelopes" in asked else []
-    if asked.get_header(ReservedHeaderKey.TASK_NAME) != wire.TASK:
+    if asked.get_header(ReservedHeaderKey.TASK_NAME) != TASK:
         return []
     return [Envelope.decode(data).header.item for data in found]
 
@@ -95,7 +94,7 @@ def test_o6_secrets_that_too_few_agreed_on_stop_the_run_and_it_goes_on(
     network = Network(seats_of(stage), deaf)
     with pytest.raises(RemoteProtocolError, match="did not agree"):
         played(stage, network, deadline=2.0)
-    assert not (side(stage.folders[SERVER_SITE]) / "result.json").exists()
+    assert not (side(stage.folders[AGGREGATOR_NAME]) / "result.json").exists()
     network.does = lambda network, site, asked: network.deliver(site, asked)
     played(stage, network, deadline=2.0)
     assert stage.result()["lost_rounds"] == [] and refusals(stage) == []

@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
-
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable
@@ -28,20 +26,20 @@ from protocols.evidence.ledger import read_lines
 from protocols.wire.envelope import Envelope
 from protocols.wire.inbox import Inbox
 from protocols.wire.roster import AGGREGATOR_NAME
-from secure_fgl.sites.answering import Answerer
+from secure_fgl.sites.session import Answerer
 from secure_fgl.sites.conducting import RelayCarrier, conduct_run
 from secure_fgl.sites.control import Control
 from secure_fgl.sites.process import open_process
 from secure_fgl.store.finished_run import Run
 from secure_fgl.transports.broker import channel
-from secure_fgl.transports.broker.codes import Code, Heard
+from secure_fgl.transports.broker.replies import Code, SiteReply
 from secure_fgl.transports.nvflare import wire
 from secure_fgl.transports.nvflare.controller import Conductor
 from secure_fgl.transports.nvflare.executor import Seat
 from secure_fgl.transports.nvflare.pushed import awaited, carrier
-from tests.sites.stage import SERVER_SITE, Parties, assemble, banks, gather, side
+from tests.sites.stage import Parties, assemble, banks, gather, side
 
-LATE = "site-5"
+LATE = "client-5"
 ME = frozenset({os.geteuid()})
 SEED = 7
 
@@ -56,11 +54,11 @@ class Sitting(Seat):
     def _work(self, name: str, carried: Shareable, abort: Signal) -> Any:
         envelopes = wire.unpack(carried)
 
-        def work(taken: Callable[[], None]) -> Heard:
+        def work(taken: Callable[[], None]) -> SiteReply:
             with self._free:
                 taken()
                 if self.answerer.over:  # its process is gone by then
-                    return Heard(Code.LEFT)
+                    return SiteReply(Code.LEFT)
                 return self.answerer.answer(name, envelopes)
 
         return work
@@ -98,7 +96,7 @@ class Network:
         self.patience.append(wire.patience(asked))
         name = asked.get_header(ReservedHeaderKey.TASK_NAME)
         reply = self.seats[site].execute(name, asked, FLContext(), Signal())
-        if name == wire.TASK and "envelopes" in asked and "envelopes" in reply:
+        if name == TASK and "envelopes" in asked and "envelopes" in reply:
             said, key = wire.unpack(reply), (site, b"".join(wire.unpack(asked)))
             assert self.first.setdefault(key, said) == said
         return reply
@@ -113,7 +111,7 @@ class Network:
 
 def played(parties: Parties, network: Network, deadline: float = 240.0) -> None:
     """Play a run: the aggregator's process, its relay (`Conductor`), and every site's (`Seat`)."""
-    kit = parties.kit(SERVER_SITE)
+    kit = parties.kit(AGGREGATOR_NAME)
     ours, theirs = socket.socketpair()
     place = channel.of_run(kit.party / channel.SOCKET, kit.charter.run)
     conductor = Conductor(kit.charter.run, deadline)
@@ -137,7 +135,7 @@ def played(parties: Parties, network: Network, deadline: float = 240.0) -> None:
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Parties:
     parties = assemble(banks(rounds=2), tmp_path / "parties")
-    place = parties.folders[SERVER_SITE].absolute() / channel.SOCKET
+    place = parties.folders[AGGREGATOR_NAME].absolute() / channel.SOCKET
     monkeypatch.setenv(channel.SOCKET_VARIABLE, str(place))
     monkeypatch.setattr("audits.evidence.roster_file.TRANSPORTS", ("memory", "nvflare"))
     return parties
@@ -147,7 +145,7 @@ def seats_of(parties: Parties) -> dict[str, Sitting]:
     return {
         site: Sitting(parties.charter.run, Answerer(open_process(parties.kit(site))))
         for site in parties.folders
-        if site != SERVER_SITE
+        if site != AGGREGATOR_NAME
     }
 
 
@@ -217,7 +215,7 @@ class Stalled:
     said: list[Any] = field(default_factory=list)
 
     def __call__(self, network: Network, site: str, asked: Shareable) -> Shareable | None:
-        if site != LATE or asked.get_header(ReservedHeaderKey.TASK_NAME) != wire.TASK:
+        if site != LATE or asked.get_header(ReservedHeaderKey.TASK_NAME) != TASK:
             return network.deliver(site, asked)
         item = self._item(asked)
         if self.held is None and item == "train.down":
@@ -287,7 +285,7 @@ def without_one(folder: Path) -> str | None:
     from secure_fgl.sites.process import conduct
 
     parties = assemble(banks(rounds=2), folder / "again")
-    sites = parties.charter.sites
+    sites = parties.charter.carriers
     answerers = {
         name: Answerer(open_process(parties.kit(site)))
         for name, site in sites.items()
@@ -303,11 +301,11 @@ def without_one(folder: Path) -> str | None:
                 if sites[one.to] == LATE and asks and not lost:
                     lost.append(one.data)
                     continue
-                said = answerers[one.to].answer(wire.TASK, [one.data]).envelopes
+                said = answerers[one.to].answer(TASK, [one.data]).envelopes
                 found += [SimpleNamespace(to=AGGREGATOR_NAME, data=data) for data in said]
             return found
 
-    digest = conduct(open_process(parties.kit(SERVER_SITE)), Direct())
+    digest = conduct(open_process(parties.kit(AGGREGATOR_NAME)), Direct())
     assert lost
     for answerer in answerers.values():
         answerer.process.files.close()
@@ -317,7 +315,7 @@ def without_one(folder: Path) -> str | None:
 @pytest.fixture
 def over(stage: Parties) -> Iterator[tuple[Answerer, bytes]]:
     """A client whose run is over, and the aggregator's word of it."""
-    answerer = Answerer(open_process(stage.kit("site-1")))
+    answerer = Answerer(open_process(stage.kit("client-1")))
     yield answerer, stage.end()
     answerer.process.files.close()
 
@@ -330,11 +328,11 @@ def test_the_word_that_a_run_is_over_comes_in_any_order_and_twice(
     assert not answerer.over and answerer.process.session.last_error is None
     ledger = answerer.process.session.ledger
     size = ledger.size
-    assert answerer.answer(wire.TASK, [word]).code is Code.UNREADABLE  # it is no envelope
+    assert answerer.answer(TASK, [word]).code is Code.UNREADABLE  # it is no envelope
     assert ledger.size == size
-    assert answerer.answer(wire.END, [word]) == Heard(Code.DONE, [])
+    assert answerer.answer(END, [word]) == SiteReply(Code.DONE, [])
     assert answerer.over and not answerer.broken
     size = ledger.size
-    for name in (wire.END, wire.END):  # the relay finds no process by then
+    for name in (END, END):  # the relay finds no process by then
         answerer.answer(name, [word])
         assert ledger.size == size and answerer.over

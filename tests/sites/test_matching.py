@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
-
 from protocols.errors import Refused
 from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME
@@ -20,7 +18,7 @@ from secure_fgl.sites.process import conduct, open_process
 from secure_fgl.store.finished_run import Run
 from tests.sites.alike import check_models, check_result
 from tests.sites.faulty import Dying
-from tests.sites.stage import SERVER_SITE, Parties, assemble, gather
+from tests.sites.stage import Parties, assemble, gather
 from tests.sites.test_engine import seated, transport
 from tests.secure_fgl.test_match_run import _config, _policy
 
@@ -53,13 +51,13 @@ def bring(parties: Parties, sites: list[str]) -> None:
 def played(parties: Parties, patch: pytest.MonkeyPatch, *, killed: bool = False) -> dict[Role, int]:
     """Run to the end, and return how often the tag servers and the matcher were killed, if so."""
     seats = seated(parties, patch)
-    sites = {k: v for k, v in parties.charter.sites.items() if k != AGGREGATOR_NAME}
+    sites = {k: v for k, v in parties.charter.carriers.items() if k != AGGREGATOR_NAME}
     roles = {site: parties.kit(site).me.party.role for site in seats if killed}
     dead = {s: role for s, role in roles.items() if role in (Role.TAG_SERVER, Role.MATCHER)}
     dying = Dying(parties, seats, dead)
     carried = transport(dying, sites, deadline=60.0, plan=parties.charter.plan)
     try:
-        conduct(open_process(parties.kit(SERVER_SITE)), carried)
+        conduct(open_process(parties.kit(AGGREGATOR_NAME)), carried)
         return dict(Counter(dead[site] for site in dying.deaths))
     finally:
         carried.end(parties.end())

@@ -41,10 +41,10 @@ from secure_fgl.store.sides.own_model import own_model
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.store.sides.release import HeldBack
 from secure_fgl.store.sides.sweeping import sweep_runs
-from secure_fgl.transports.nvflare.site import leaving
+from secure_fgl.transports.nvflare.site import stopping
 from tests import forked
 from tests.audits.attack_tools import LEAK, attacked, row
-from tests.sites.stage import SERVER_SITE, Parties, assemble, banks, side
+from tests.sites.stage import Parties, assemble, banks, side
 from tests.secure_fgl.cli_tools import invoke
 
 CONFIG = banks(policy="he", rounds=2).model_copy(update={"seed": 6})
@@ -70,8 +70,8 @@ class Direct:
 def play(parties: Parties) -> None:
     """Let all parties play their run to its end."""
     folders = parties.folders.items()
-    others = {f.name: open_process(parties.kit(site)) for site, f in folders if site != SERVER_SITE}
-    conduct(open_process(parties.kit(SERVER_SITE)), Direct(others))
+    others = {f.name: open_process(parties.kit(site)) for site, f in folders if site != AGGREGATOR_NAME}
+    conduct(open_process(parties.kit(AGGREGATOR_NAME)), Direct(others))
     for process in others.values():
         process.close()
 
@@ -333,7 +333,7 @@ def test_a_run_that_is_not_over_keeps_its_captures_unless_it_is_given_up(
     tmp_path: Path,
 ) -> None:
     parties = assemble(banks(), tmp_path / "parties")
-    site = parties.charter.sites["client-1"]
+    site = parties.charter.carriers["client-1"]
     process = open_process(parties.kit(site))
     assert process.kit.me.party.role is Role.CLIENT
     place, me = parties.folders[site], process.kit.me
@@ -434,10 +434,10 @@ def test_a_sweep_that_was_interrupted_goes_on_and_signs_what_is_so(
 def test_a_run_that_was_swept_does_not_make_each_stop_fail(played: Parties, tmp_path: Path) -> None:
     place = copied(played, NAME, tmp_path)
     assert swept(place, 401) == [KINDS]
-    assert leaving.stop(place, seconds=5.0) == [played.charter.run]
+    assert stopping.stop(place, seconds=5.0) == [played.charter.run]
     shutil.rmtree(side(place) / "forgotten")  # the control: nobody said that it was destroyed
     with pytest.raises(SecureFglError):
-        leaving.stop(place, seconds=5.0)
+        stopping.stop(place, seconds=5.0)
 
 
 def test_a_sweep_believes_no_policy_but_the_run_s(played: Parties, tmp_path: Path) -> None:
