@@ -13,7 +13,7 @@ import pytest
 
 from secure_fgl.isolation.sandbox import _KEPT
 from tests.sites import left
-from tests.sites.processes import ROOT
+from tests.secure_fgl.cli_tools import ROOT
 
 ORPHAN = "import os, sys, time; os.fork() and os._exit(0); os.setsid(); print(os.getpid()); \
 sys.stdout.flush(); os.close(1); time.sleep(600)"

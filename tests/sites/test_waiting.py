@@ -14,8 +14,8 @@ from protocols.wire.envelope import Envelope
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.sites.process import open_process
 from secure_fgl.transports.broker.replies import TASK, Code, SiteReply
-from secure_fgl.transports.broker.patience import SiteTransport
-from secure_fgl.transports.nvflare.site import patience
+from secure_fgl.transports.broker import waiting
+from secure_fgl.transports.broker.waiting import SiteTransport
 from tests.sites.stage import Parties, assemble, banks
 
 CLIENTS = ("client-1", "client-2", "client-3", "client-4", "client-5")
@@ -69,15 +69,18 @@ def parties(tmp_path_factory: pytest.TempPathFactory) -> Parties:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(patience, "time", made)
+    monkeypatch.setattr(waiting, "time", made)
     return made
 
 
 def transport(told: Told, parties: Parties | None = None) -> SiteTransport:
-    sites = {name: name for name in CLIENTS}
     if parties is None:
-        return SiteTransport(told, sites, deadline=lambda: DEADLINE, least=4)
-    return SiteTransport.of(parties.charter, told, deadline=lambda: DEADLINE)
+        return SiteTransport(told, CLIENTS, deadline=DEADLINE, least=4)
+    charter = parties.charter
+    least = charter.policy.smallest_cohort
+    return SiteTransport(
+        told, charter.carriers, deadline=DEADLINE, plan=charter.plan, least=least
+    )
 
 
 def ask(carried: SiteTransport) -> list[bytes]:
@@ -201,16 +204,15 @@ def test_other_roles_and_keys_are_waited_for(
     finally:
         process.files.close()
     (call,) = calls
-    sites = parties.charter.carriers
-    authority = sites[call.to]
+    authority = call.to
     told = Told(clock, lambda site, now: Code.DONE if now >= 30 else Code.LEFT)
     carried = transport(told, parties)
-    carried._known |= {*sites.values()}
+    carried._known |= {*parties.charter.carriers}
     assert carried.exchange(calls) == [Delivery(AGGREGATOR_NAME, call.data)]
     assert 30 <= clock.now < 31
     assert {site for site, _ in told.asked} == {authority}
     item = carried._items[next(i for i, m in carried._items.items() if m.part is Service.KEYS)]
-    assert carried._agrees(calls) and item.part in patience._AGREED
+    assert carried._agrees(calls) and item.part in waiting._AGREED
     told.says = lambda site, now: Code.DONE if now >= 50 else Code.AWAY
     client = Delivery("client-1", call.data)  # of an epoch's keys
     assert len(carried.exchange([client])) == 1 and clock.now >= 50
@@ -221,7 +223,7 @@ def test_other_roles_and_keys_are_waited_for(
     assert carried._agrees([client])
     assert not carried._agrees([client, Delivery("client-1", b"an Ask")])
     carried._items = {}  # the control: of anything else it is not
-    told.says = lambda site, now: Code.AWAY if site == sites["client-1"] else Code.DONE
+    told.says = lambda site, now: Code.AWAY if site == "client-1" else Code.DONE
     others = [Delivery(name, b"x") for name in ("client-2", "client-3", "client-4", "client-5")]
     before = clock.now
     assert len(carried.exchange([client, *others])) == 4 and clock.now == before
