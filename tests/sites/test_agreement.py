@@ -109,8 +109,14 @@ def test_without_names_plans_are_as_they_were_and_with_them_nothing_else_moves()
 # --- facts ---------------------------------------------------------------------------------------
 
 
+CARRIER, ANOTHERS = (
+    "UAYBYOCIWZWYAXZOU7SRT5DSSYNEGWFS7H3Q2K3S43RNTXG7UY3MXCWK",
+    "UCRSZZ27Q5FGOEVEFTPPUUR3K6EAYUDOZKFBF5IR2ON7RI44BW5QDXIT",
+)
+
+
 def facts(name: str = "bank-a", organisation: str = "Bank A") -> Facts:
-    return Facts(Identity.generate(name, Role.CLIENT).party, organisation)
+    return Facts(Identity.generate(name, Role.CLIENT).party, organisation, CARRIER)
 
 
 def test_facts_read_back_and_every_one_of_them_is_in_the_fingerprint() -> None:
@@ -122,12 +128,16 @@ def test_facts_read_back_and_every_one_of_them_is_in_the_fingerprint() -> None:
     other = Identity.generate("bank-a", Role.CLIENT).party
     for changed in (
         replace(ours, organisation="Bank B"),
+        replace(ours, carrier=ANOTHERS),
         replace(ours, party=replace(ours.party, name="bank-b")),
         replace(ours, party=replace(ours.party, role=Role.RELAY)),
         replace(ours, party=replace(ours.party, verify=other.verify)),
         replace(ours, party=replace(ours.party, seal=other.seal)),
     ):
         assert changed.fingerprint != ours.fingerprint
+
+
+FACTS = {**facts().party.document(), "organisation": "Bank", "carrier": CARRIER}
 
 
 @pytest.mark.parametrize(
@@ -139,7 +149,7 @@ def test_facts_read_back_and_every_one_of_them_is_in_the_fingerprint() -> None:
         b"\xff",
         b" " * (1 << 15),
         *(
-            canonical({**facts().party.document(), "organisation": "Bank", **more})
+            canonical({**FACTS, **more})
             for more in (
                 {"name": "../x"},
                 {"name": 7},
@@ -150,6 +160,9 @@ def test_facts_read_back_and_every_one_of_them_is_in_the_fingerprint() -> None:
                 {"seal": 7},
                 {"organisation": ""},
                 {"organisation": "B\u0430nk"},
+                {"carrier": CARRIER[:-1] + "A"},  # another checksum
+                {"carrier": "S" + CARRIER[1:]},  # a secret one
+                {"carrier": 7},
                 {"more": "x"},
             )
         ),
@@ -159,6 +172,7 @@ def test_facts_read_back_and_every_one_of_them_is_in_the_fingerprint() -> None:
 def test_what_is_no_party_s_facts_is_refused(spoilt: bytes) -> None:
     with pytest.raises(UsageError):
         Facts.decode(spoilt)
+    assert Facts.decode(canonical(FACTS)).carrier == CARRIER  # the control
 
 
 def test_other_roles_have_the_names_of_plans() -> None:
@@ -195,7 +209,8 @@ def drawn(made: Parties, **changed: Any) -> Charter:
     members = [charter.roster.party(name) for name in charter.carriers]
     given: dict[str, Any] = {
         "parties": members,
-        "sites": charter.carriers,
+        "carriers": charter.carriers,
+        "broker": charter.broker,
         "plan": charter.plan,
         "policy": charter.policy,
         "config": charter.config,
@@ -203,7 +218,7 @@ def drawn(made: Parties, **changed: Any) -> Charter:
     }
     there = [member.name for member in given["parties"]]
     given.setdefault("organisations", {name: f"Organisation {name}" for name in there})
-    return Charter.draw_up(given.pop("parties"), given.pop("sites"), **given)
+    return Charter.draw_up(given.pop("parties"), given.pop("carriers"), **given)
 
 
 def test_a_charter_whose_clients_are_not_the_plan_s_is_neither_drawn_up_nor_kept(
@@ -213,16 +228,16 @@ def test_a_charter_whose_clients_are_not_the_plan_s_is_neither_drawn_up_nor_kept
     other = Identity.generate("bank-x", Role.CLIENT).party
     charter = made.charter
     members = [charter.roster.party(name) for name in charter.carriers]
-    fewer, sites = members[1:], dict(charter.carriers)
-    gone = members[0].name
-    renamed = {name: site for name, site in sites.items() if name != gone}
-    for parties, where in (
-        ([*members, other], {**sites, "bank-x": "site-x"}),
-        (fewer, renamed),
-        ([*fewer, other], {**renamed, "bank-x": sites[gone]}),
+    keys, gone = dict(charter.carriers), charter.plan.clients[0]
+    fewer = [member for member in members if member.name != gone]
+    rest = {name: key for name, key in keys.items() if name != gone}
+    for parties, carriers in (
+        ([*members, other], {**keys, "bank-x": CARRIER}),
+        (fewer, rest),
+        ([*fewer, other], {**rest, "bank-x": keys[gone]}),
     ):
         with pytest.raises(UsageError, match="No charter can be drawn up"):
-            drawn(made, parties=parties, sites=where)
+            drawn(made, parties=parties, carriers=carriers)
     his = Federation.from_config(named(names=["a", "b", "c", "d", "e"]))
     for changed in ({"plan": his.plan()}, {"config": his.config.shared()}):
         with pytest.raises(UsageError, match="No charter can be drawn up"):
@@ -238,11 +253,12 @@ def test_a_charter_whose_clients_are_not_the_plan_s_is_neither_drawn_up_nor_kept
     drawn(made)  # the control
 
 
-def test_sites_and_roles_are_the_plan_s(made: Parties) -> None:
+def test_connections_and_roles_are_the_plan_s(made: Parties) -> None:
     charter = made.charter
     first, *_ = charter.plan.clients
-    with pytest.raises(UsageError, match="site of its own"):
-        drawn(made, sites={**charter.carriers, first: AGGREGATOR_NAME})
+    office = charter.carriers[AGGREGATOR_NAME]
+    with pytest.raises(UsageError, match="connection of its own"):
+        drawn(made, carriers={**charter.carriers, first: office})
     members = [
         replace(charter.roster.party(n), role=Role.RELAY) if n == first else charter.roster.party(n)
         for n in charter.carriers
@@ -250,7 +266,31 @@ def test_sites_and_roles_are_the_plan_s(made: Parties) -> None:
     with pytest.raises(UsageError, match=f"{first} is relay in it, and client in its plan"):
         drawn(made, parties=members)
     document = charter.document()
-    document["sites"][first] = "../../elsewhere"
+    document["carriers"][first] = "fgl.>"
+    with pytest.raises(EvidenceError, match="cannot be read"):
+        Charter.decode(canonical(document))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"urls": []},
+        {"urls": ["tls://x:4222"] * 17},
+        {"urls": ["nats://x:4222"]},
+        {"urls": ["tls://x"]},
+        {"urls": ["tls://x:4222\n"]},
+        {"deadline": 0},
+        {"deadline": True},
+        {"deadline": "60"},
+        {"deadline": 7 * 86_400 + 1},
+        {"root": "no certificate"},
+        {"more": 1},
+    ],
+)
+def test_what_is_no_broker_is_in_no_charter(changed: dict[str, Any], made: Parties) -> None:
+    document = made.charter.document()
+    Charter.decode(canonical(document))  # the control
+    document["broker"] = {**document["broker"], **changed}
     with pytest.raises(EvidenceError, match="cannot be read"):
         Charter.decode(canonical(document))
 
@@ -303,15 +343,15 @@ def test_nobody_signs_or_keeps_a_charter_that_calls_its_organisation_otherwise(
     honest = drawn(parties, organisations=names)
     other = drawn(parties, organisations={**names, me.party.name: "Bank Elsewhere"})
     (folder / f"{me.party.name}.facts.json").write_bytes(
-        Facts(me.party, names[me.party.name]).encode()
+        Facts(me.party, names[me.party.name], parties.charter.carriers[me.party.name]).encode()
     )
-    with pytest.raises(EvidenceError, match="organisation otherwise"):
+    with pytest.raises(EvidenceError, match="otherwise than its facts"):
         joining.sign(folder, other)
     keys = [party.load_identity(place) for place in parties.folders.values()]
     for key in keys:
         honest = honest.signed_by(key.party.name, key.signing)
         other = other.signed_by(key.party.name, key.signing)
-    with pytest.raises(EvidenceError, match="organisation otherwise"):
+    with pytest.raises(EvidenceError, match="otherwise than its facts"):
         joining.keep(folder, other)
     joining.refuse(folder, other, "we are not Bank Elsewhere")  # what is left to it
     joining.sign(folder, honest)  # the control
@@ -348,7 +388,7 @@ def test_a_charter_that_somebody_refused_never_runs(made: Parties, tmp_path: Pat
 def test_a_refusal_is_its_party_s_and_of_its_charter(made: Parties) -> None:
     charter = made.charter
     first, second, *_ = sorted(charter.carriers)
-    keys = {n: party.load_identity(made.folders[charter.carriers[n]]) for n in (first, second)}
+    keys = {n: party.load_identity(made.folders[n]) for n in (first, second)}
     refused = charter.refused_by(first, keys[first].signing, "no")
     refused.approvals()
     for wrong in (
@@ -419,14 +459,18 @@ def test_what_is_new_in_a_charter_is_listed(made: Parties) -> None:
     first, *_ = charter.plan.clients
     stranger = Identity.generate(first, Role.CLIENT).party
     members = [stranger if n == first else charter.roster.party(n) for n in charter.carriers]
-    sites = {**charter.carriers, first: "site-moved"}
-    names = {name: f"Bank {name}" for name in sites}
-    other = Charter.draw_up(
-        members, sites, plan=plan, policy=charter.policy, config=config, organisations=names
+    names = {name: f"Bank {name}" for name in charter.carriers}
+    other = drawn(
+        made,
+        parties=members,
+        plan=plan,
+        config=config,
+        organisations=names,
+        broker=replace(charter.broker, deadline=60),
     )
     told = changes(charter, other)
     assert any("rounds: 1 became 9" in line for line in told)
-    assert any(line.startswith(f"{first}: site ") and "site-moved" in line for line in told)
+    assert "broker deadline: 600 became 60" in told
     assert any(line.startswith(f"{first}: fingerprint") for line in told)
     assert any("organisation 'Organisation " in line for line in told)
     assert json.dumps(told)

@@ -73,7 +73,6 @@ KEPT = (AGGREGATOR_NAME, OFFICE.party.verify)
 
 
 def test_o20_heads_stand_in_plan_ledgers_and_inventory(run: Run) -> None:
-    """They went round the gateway on a task of the engine's, in no plan and in no ledger."""
     plan = json.loads((run.path / "plan.json").read_text())
     items = {item["id"]: item for item in plan["items"] if item["part"] == "budget"}
     assert [item["sender"] for item in items.values()] == ["client", AGGREGATOR_NAME]
@@ -104,15 +103,15 @@ def test_o20_a_policy_without_a_budget_plans_no_heads() -> None:
     assert not [item for item in plan.items if item.part is Service.BUDGET]
 
 
-def test_o20_no_task_of_the_engine_s_asks_for_heads(tmp_path: Path) -> None:
-    """The old way round: a task beside the envelopes, answered by the process and by no session."""
+def test_o20_no_request_beside_envelopes_asks_for_heads(tmp_path: Path) -> None:
+    """A request of its own kind would be answered by the process and by no session."""
     parties = assemble(banks(policy="calibrated"), tmp_path / "parties")
     answerer = Answerer(open_process(parties.kit("client-1")))
     session = answerer.process.session
     word = parties.charter.end(parties.kit(AGGREGATOR_NAME).me.signing)
     size = session.ledger.size
-    assert answerer.answer("secure_fgl.budget", [word]) == SiteReply(Code.UNREADABLE)
-    # The control: what that task handed out is to be had at the door, and no ledger notes it there.
+    assert answerer.answer("budget", [word]) == SiteReply(Code.UNREADABLE)
+    # The control: what it would hand out is to be had at the door, and no ledger notes it there.
     door = session.context.reserve
     assert isinstance(door, Door) and door.head(DATA).origin == budget_origin("client-1", DATA)
     assert session.ledger.size == size

@@ -28,7 +28,7 @@ from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.attack_inputs.again import canaries
 from secure_fgl.attack_inputs.materials import material
 from secure_fgl.elsewhere.at_site import material_of_site
-from secure_fgl.sites.process import PartyProcess, conduct, open_process
+from secure_fgl.sites.process import conduct, open_process
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.hand_overs import gather_files
 from tests import forked
@@ -57,7 +57,7 @@ class Played:
 
     def at(self, name: str) -> Path:
         """Return a party's folder."""
-        return next(folder for folder in self.parties.folders.values() if folder.name == name)
+        return self.parties.folders[name]
 
     def handed(self, into: Path) -> dict[str, Path]:
         """Return what all parties hand over, by party."""
@@ -82,10 +82,7 @@ def play(base: Path, *, away: str = "") -> Played:
     (base / "policy.yaml").write_text(json.dumps(POLICY.document()))
     config = banks(rounds=2).model_copy(update={"policy": str(base / "policy.yaml")})
     parties = assemble(config, base)
-    there: dict[str, PartyProcess] = {}
-    for site, folder in parties.folders.items():
-        if site != AGGREGATOR_NAME:
-            there[folder.name] = open_process(parties.kit(site))
+    there = {name: open_process(parties.kit(name)) for name in parties.others}
     conduct(open_process(parties.kit(AGGREGATOR_NAME)), Direct(there))
     for name, process in there.items():
         if name == away:

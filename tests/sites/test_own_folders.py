@@ -79,7 +79,7 @@ class Stage:
         return self.base / "data"
 
     def folder(self, name: str) -> Path:
-        return self.parties.folders[self.parties.charter.carriers[name]]
+        return self.parties.folders[name]
 
     def kit(self, name: str) -> PartyKit:
         return PartyKit.load(self.folder(name))
@@ -125,7 +125,7 @@ def test_no_party_can_read_or_needs_a_file_of_another(stage: Stage, rehearsal: R
     with pytest.MonkeyPatch.context() as patch:
         forked.use(patch)
         forked.warm()
-        for number, name in enumerate(stage.parties.charter.carriers):
+        for number, name in enumerate(stage.parties.folders):
             uid, house = apart.FIRST_UID + number, stage.base / "homes" / name
             house.mkdir(parents=True)
             theirs[name] = [stage.folder(name), house]

@@ -57,9 +57,7 @@ class Sites:
 def test_who_stays_away_is_named_and_what_is_lost_counted(tmp_path: Path) -> None:
     """Five clients, and one leaves before it uploads: the run goes on, and says who is away."""
     parties = assemble(banks(rounds=2), tmp_path)
-    processes = {}
-    for site, folder in parties.folders.items():
-        processes[folder.name] = open_process(parties.kit(site))
+    processes = {name: open_process(parties.kit(name)) for name in parties.folders}
     carried = Sites(processes, leaves="client-2", after=3)
     conduct(processes["aggregator"], carried)
     status = read_status(parties.kit(AGGREGATOR_NAME).folder)
@@ -76,9 +74,9 @@ def test_who_stays_away_is_named_and_what_is_lost_counted(tmp_path: Path) -> Non
 
 
 def test_keys_that_are_handed_out_again_put_no_status_back(tmp_path: Path) -> None:
-    """Whoever conducts the run counts rounds by it, and cuts a job for a site at a round's end."""
+    """The aggregator's own people count rounds by it."""
     parties = assemble(banks(rounds=3, policy="he"), tmp_path)
-    processes = {f.name: open_process(parties.kit(s)) for s, f in parties.folders.items()}
+    processes = {name: open_process(parties.kit(name)) for name in parties.folders}
     folder = parties.kit(AGGREGATOR_NAME).folder
     found: list[tuple[set[str], Status]] = []
     at_site: list[tuple[int, int]] = []
@@ -108,7 +106,7 @@ def test_keys_that_are_handed_out_again_put_no_status_back(tmp_path: Path) -> No
 def test_at_a_site_keys_that_come_again_put_nothing_back(tmp_path: Path) -> None:
     """While it computes an answer its status is that of the last envelope before."""
     parties = assemble(banks(policy="he"), tmp_path)
-    processes = {f.name: open_process(parties.kit(s)) for s, f in parties.folders.items()}
+    processes = {name: open_process(parties.kit(name)) for name in parties.folders}
     carried = Sites(processes)
     offers: list[bytes] = []
     carry = carried.exchange
