@@ -103,11 +103,11 @@ def test_who_asks_a_worker_is_closed_to_its_user_s_other_processes_meanwhile(
     before = kernel.set_traceable(True)
     try:
         with opened(fresh) as sandbox:
-            assert kernel._prctl(kernel._PR_GET_DUMPABLE) == 0
-        assert kernel._prctl(kernel._PR_GET_DUMPABLE) == 1  # the control
+            assert kernel.prctl(kernel._PR_GET_DUMPABLE) == 0
+        assert kernel.prctl(kernel._PR_GET_DUMPABLE) == 1  # the control
         kernel.set_traceable(False)
         sandbox.close()  # once more, as it may
-        assert kernel._prctl(kernel._PR_GET_DUMPABLE) == 0
+        assert kernel.prctl(kernel._PR_GET_DUMPABLE) == 0
     finally:
         kernel.set_traceable(before)
 

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from protocols.evidence.ledger import read_lines
+from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.store.client_models import ClientModels, Opened
 from secure_fgl.store.finished_run import Run
-from tests.nvflare.stage import SERVER_SITE, Parties, side
+from tests.sites.stage import Parties, side
 
 LEARNT = ("form", "lost_rounds", "metrics", "model_sha256", "rounds")
 CARRIED = ("backend", "bytes_down", "bytes_up", "data", "exchanges")
@@ -55,6 +56,6 @@ def mixtures(parties: Parties) -> list[int]:
     found = []
     for site, folder in sorted(parties.folders.items()):
         data = (side(folder) / "ledger" / f"{folder.name}.jsonl").read_bytes()
-        entries = [entry for entry, _ in read_lines(data) if site != SERVER_SITE]
+        entries = [entry for entry, _ in read_lines(data) if site != AGGREGATOR_NAME]
         found += [entry["mixtures"] for entry in entries if entry["kind"] == "mix"]
     return found

@@ -7,7 +7,6 @@ everything away but the system, the code, and the party's own places.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -67,17 +66,17 @@ def _become(uid: int) -> None:
 def _confine(own: Sequence[Path]) -> None:
     rules = [*map(Path, _SYSTEM), HOUSE, Path(sys.prefix), Path(sys.base_prefix), *own]
     attribute = struct.pack("Q", _ALL)
-    ruleset = kernel._call(kernel._CREATE_RULESET, attribute, len(attribute), 0)
+    ruleset = kernel.call(kernel._CREATE_RULESET, attribute, len(attribute), 0)
     for path in rules:
         if not path.exists():
             continue
         handle = os.open(path, os.O_PATH)
         rights = _ALL if path.is_dir() else (1 << 1) | (1 << 2)
         rule = struct.pack("=Qi", rights, handle)
-        kernel._call(kernel._ADD_RULE, ruleset, kernel._PATH_BENEATH, rule, 0)
+        kernel.call(kernel._ADD_RULE, ruleset, kernel._PATH_BENEATH, rule, 0)
         os.close(handle)
-    assert ctypes.CDLL(None).prctl(kernel._PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-    kernel._call(kernel._RESTRICT_SELF, ruleset, 0)
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    kernel.call(kernel._RESTRICT_SELF, ruleset, 0)
 
 
 @dataclass

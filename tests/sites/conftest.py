@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests import forked
-from tests.nvflare.left import (
+from tests.sites.left import (
     folder_of_this_run,
     no_module_leaves_a_process,
     no_test_leaves_a_process,

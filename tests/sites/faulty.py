@@ -5,7 +5,7 @@ Every total that is opened is the sum over its survivors, and nothing leaves wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,12 @@ from protocols.evidence.ledger import read_lines
 from protocols.messages import Message
 from protocols.wire.envelope import Envelope, commitment
 from protocols.wire.gateway import Gateway
-from secure_fgl.sites.answering import Answerer
+from secure_fgl.sites.session import Answerer
 from secure_fgl.sites.process import open_process
 from secure_fgl.store.sides.places import place_of
-from secure_fgl.transports.broker.codes import TASK, Code
-from secure_fgl.transports.nvflare import wire
-from tests.nvflare.stage import Parties
+from secure_fgl.transports.broker.replies import TASK, Code, SiteReply
+from tests.sites.one_process import Desk
+from tests.sites.stage import Parties
 
 CLIP, STEP = 5.0, 1.0 / (2**15 - 1)
 """Of the presets: the largest value, and the share of it by which rounding may move a value."""
@@ -32,38 +32,34 @@ CLIP, STEP = 5.0, 1.0 / (2**15 - 1)
 
 @dataclass
 class Dying:
-    """Hands tasks to parties of which some are killed in every task, and asked again.
+    """A way on which some parties are killed at every request, and asked again.
 
-    By turns before they are asked, and when the answer is computed and kept and has not left.
+    By turns before they are asked, and when the reply is computed and kept and has not left.
     """
 
     parties: Parties
-    seats: dict[str, Answerer]
     killed: Collection[str]
     deaths: list[str] = field(default_factory=list)
-    asked: dict[tuple[bytes, ...], list[bytes]] = field(default_factory=dict)
+    kept: dict[tuple[str, bytes], list[bytes]] = field(default_factory=dict)
 
-    def __call__(self, site: str) -> Callable[[str, Any], Any]:
-        return lambda name, data: self._serve(site, name, wire.unpack(data))
+    def __call__(self, desk: Desk, party: str, task: str, sent: Sequence[bytes]) -> SiteReply:
+        place = (party, b"".join(sent))
+        if party in self.killed and task == TASK and place not in self.kept:
+            before = desk.deliver(party, task, sent).envelopes if len(self.deaths) % 2 else ()
+            self.kept[place] = [*before]
+            self.deaths.append(party)
+            restart(desk, self.parties, party)
+            return SiteReply(Code.AWAY)
+        reply = desk.deliver(party, task, sent)
+        if kept := self.kept.get(place):
+            assert [*reply.envelopes] == kept  # the very answer
+        return reply
 
-    def _serve(self, site: str, name: str, envelopes: list[bytes]) -> Any:
-        task, before = tuple(envelopes), list[bytes]()
-        if site in self.killed and name == TASK and task not in self.asked:
-            if len(self.deaths) % 2:
-                before = [*self.seats[site].answer(name, envelopes).envelopes]
-            self.asked[task] = before
-            self.deaths.append(site)
-            self.restart(site)
-            return wire.say(Code.AWAY)
-        said = self.seats[site].answer(name, envelopes)
-        if kept := self.asked.get(task):
-            assert [*said.envelopes] == kept  # the very answer
-        return wire.pack(said.envelopes) if said.code is Code.DONE else wire.say(said.code)
 
-    def restart(self, site: str) -> None:
-        """Let the system do what it does for a dead process, and start it again."""
-        self.seats[site].process.files.close()
-        self.seats[site] = Answerer(open_process(self.parties.kit(site)))
+def restart(desk: Desk, parties: Parties, party: str) -> None:
+    """Let the system do what it does for a dead process, and start it again."""
+    desk.seats[party].process.files.close()
+    desk.seats[party] = Answerer(open_process(parties.kit(party)))
 
 
 @dataclass

@@ -21,8 +21,7 @@ from pathlib import Path
 import pytest
 
 GRACE_SECONDS = 20.0
-"""In which what was ended may end: a process of answers sees that its session is gone, and NVFlare
-takes seconds."""
+"""In which what was ended may end: a process of answers sees that its session is gone."""
 
 
 def processes_of(folder: Path) -> list[int]:

@@ -1,4 +1,4 @@
-"""Four clients and an aggregator, each with a folder of its own, for runs over real processes."""
+"""Parties with a folder each that agreed on one charter; for tests with and without a server."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from typing import Any
 
 from protocols.plan.parties import roles_of
 from protocols.wire.roster import AGGREGATOR_NAME
+from secure_fgl.charters import joining
+from secure_fgl.charters.broker import Broker, new_carrier_key
 from secure_fgl.charters.charter import Charter
-from secure_fgl.charters.party import PartyKit
+from secure_fgl.charters.party import PartyKit, new_identity
 from secure_fgl.charters.passphrase import Passphrase
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.store.sides.places import place_of
-from secure_fgl.transports.nvflare import joining, party
+from secure_fgl.transports.broker.config import keep_connection
 
 CLIENTS = 4  # the fewest that `masks` admits: each client and three others (O10)
-SERVER_SITE = "localhost"
+NOWHERE = Broker(("tls://localhost:4222",), "")
+"""A broker that no test without a server connects to."""
 
 
 def cora(root: Path, *, rounds: int = 2) -> Config:
@@ -63,23 +66,28 @@ def side(party: Path) -> Path:
 
 @dataclass
 class Parties:
-    """Everybody's folder, by the name of the site."""
+    """Everybody's folder, by the name of the party."""
 
     charter: Charter
     folders: Mapping[str, Path]
 
-    def kit(self, site: str) -> PartyKit:
+    @property
+    def others(self) -> list[str]:
+        """All parties but the aggregator."""
+        return [name for name in self.folders if name != AGGREGATOR_NAME]
+
+    def kit(self, name: str) -> PartyKit:
         """Return one party's kit, read anew."""
-        return PartyKit.load(self.folders[site])
+        return PartyKit.load(self.folders[name])
 
     def end(self) -> bytes:
         """Return the aggregator's word that the run is over."""
-        return self.charter.end(self.kit(SERVER_SITE).me.signing)
+        return self.charter.end(self.kit(AGGREGATOR_NAME).me.signing)
 
     def result(self) -> dict[str, Any]:
         """Return what the aggregator wrote at the end."""
         found: dict[str, Any] = json.loads(
-            (side(self.folders[SERVER_SITE]) / "result.json").read_text()
+            (side(self.folders[AGGREGATOR_NAME]) / "result.json").read_text()
         )
         return found
 
@@ -89,7 +97,7 @@ def assemble(
     folder: Path,
     locked: Mapping[str, Passphrase] | None = None,
     *,
-    called: str = "site",
+    broker: Broker = NOWHERE,
 ) -> Parties:
     """Let every party make its keys, agree on one charter and keep it.
 
@@ -97,53 +105,53 @@ def assemble(
         config: of the run.
         folder: new; each party gets one of its name in it.
         locked: by the party's name, what its keys are put under; where that is asked for, see
-            `keys.passphrase`.
-        called: what the sites are called, with their numbers.
+            `charters.passphrase`.
+        broker: that the charter names.
     """
     federation = Federation.from_config(config)
-    plan = federation.plan()
-    known = roles_of(plan, federation.policy)
-    others = [name for name in known if name != AGGREGATOR_NAME]
-    where = {name: f"{called}-{number}" for number, name in enumerate(others, 1)}
-    where[AGGREGATOR_NAME] = SERVER_SITE
-    folders = {site: folder / name for name, site in where.items()}
-    under = locked or {}
+    plan, under = federation.plan(), locked or {}
+    roles = roles_of(plan, federation.policy)
+    folders = {name: folder / name for name in roles}
     announced = [
-        party.new_identity(folders[where[name]], name, role, under.get(name))
-        for name, role in known.items()
+        new_identity(folders[name], name, role, under.get(name)) for name, role in roles.items()
     ]
-    facts: Any = {"plan": plan, "policy": federation.policy, "config": config}
     charter = Charter.draw_up(
         announced,
-        where,
-        **facts,
-        organisations={name: f"Organisation {name}" for name in where},
+        {name: new_carrier_key(place) for name, place in folders.items()},
+        broker=broker,
+        plan=plan,
+        policy=federation.policy,
+        config=config,
+        organisations={name: f"Organisation {name}" for name in roles},
         spec=federation.own_spec(),
     )
+    return Parties(_kept(folders, charter), folders)
+
+
+def _kept(folders: Mapping[str, Path], charter: Charter) -> Charter:
+    """Let everybody sign a charter, and keep it with what its carrier needs to know."""
     for place in folders.values():
         charter = joining.sign(place, charter)
-    for place in folders.values():
+    for name, place in folders.items():
         joining.keep(place, charter)
-    return Parties(charter, folders)
+        keep_connection(place, charter, name)
+    return charter
 
 
 def another(parties: Parties, config: Config) -> Charter:
     """Let the very same identities agree on one more charter, and keep it beside the first."""
     federation, first = Federation.from_config(config), parties.charter
     charter = Charter.draw_up(
-        [first.roster.party(name) for name in first.sites],
-        first.sites,
+        [first.roster.party(name) for name in first.carriers],
+        first.carriers,
+        broker=first.broker,
         plan=federation.plan(),
         policy=federation.policy,
         config=config,
         organisations=first.organisations,
         spec=federation.own_spec(),
     )
-    for place in parties.folders.values():
-        charter = joining.sign(place, charter)
-    for place in parties.folders.values():
-        joining.keep(place, charter)
-    return charter
+    return _kept(parties.folders, charter)
 
 
 def gather(parties: Parties, into: Path) -> Path:

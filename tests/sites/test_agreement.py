@@ -13,7 +13,7 @@ from crypto.signing.canonical import canonical
 from protocols.errors import EvidenceError
 from protocols.plan.parties import roles_of
 from protocols.wire.roles import Role, names_in
-from protocols.wire.roster import Identity
+from protocols.wire.roster import AGGREGATOR_NAME, Identity
 from secure_fgl.charters.approvals import Word
 from secure_fgl.charters.changes import changes
 from secure_fgl.charters.charter import Charter
@@ -23,8 +23,8 @@ from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.run.naming import client_names, misnamed
-from secure_fgl.transports.nvflare import joining, party
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
+from secure_fgl.charters import joining, party
+from tests.sites.stage import Parties, assemble, banks
 
 NAMED = {"name": "by_owner", "names": ["Bank_E", "bank-a", "bank-c", "bank-b", "bank-d"]}
 
@@ -109,8 +109,14 @@ def test_without_names_plans_are_as_they_were_and_with_them_nothing_else_moves()
 # --- facts ---------------------------------------------------------------------------------------
 
 
+CARRIER, ANOTHERS = (
+    "UAYBYOCIWZWYAXZOU7SRT5DSSYNEGWFS7H3Q2K3S43RNTXG7UY3MXCWK",
+    "UCRSZZ27Q5FGOEVEFTPPUUR3K6EAYUDOZKFBF5IR2ON7RI44BW5QDXIT",
+)
+
+
 def facts(name: str = "bank-a", organisation: str = "Bank A") -> Facts:
-    return Facts(Identity.generate(name, Role.CLIENT).party, organisation)
+    return Facts(Identity.generate(name, Role.CLIENT).party, organisation, CARRIER)
 
 
 def test_facts_read_back_and_every_one_of_them_is_in_the_fingerprint() -> None:
@@ -122,12 +128,16 @@ def test_facts_read_back_and_every_one_of_them_is_in_the_fingerprint() -> None:
     other = Identity.generate("bank-a", Role.CLIENT).party
     for changed in (
         replace(ours, organisation="Bank B"),
+        replace(ours, carrier=ANOTHERS),
         replace(ours, party=replace(ours.party, name="bank-b")),
         replace(ours, party=replace(ours.party, role=Role.RELAY)),
         replace(ours, party=replace(ours.party, verify=other.verify)),
         replace(ours, party=replace(ours.party, seal=other.seal)),
     ):
         assert changed.fingerprint != ours.fingerprint
+
+
+FACTS = {**facts().party.document(), "organisation": "Bank", "carrier": CARRIER}
 
 
 @pytest.mark.parametrize(
@@ -139,7 +149,7 @@ def test_facts_read_back_and_every_one_of_them_is_in_the_fingerprint() -> None:
         b"\xff",
         b" " * (1 << 15),
         *(
-            canonical({**facts().party.document(), "organisation": "Bank", **more})
+            canonical({**FACTS, **more})
             for more in (
                 {"name": "../x"},
                 {"name": 7},
@@ -150,6 +160,9 @@ def test_facts_read_back_and_every_one_of_them_is_in_the_fingerprint() -> None:
                 {"seal": 7},
                 {"organisation": ""},
                 {"organisation": "B\u0430nk"},
+                {"carrier": CARRIER[:-1] + "A"},  # another checksum
+                {"carrier": "S" + CARRIER[1:]},  # a secret one
+                {"carrier": 7},
                 {"more": "x"},
             )
         ),
@@ -159,6 +172,7 @@ def test_facts_read_back_and_every_one_of_them_is_in_the_fingerprint() -> None:
 def test_what_is_no_party_s_facts_is_refused(spoilt: bytes) -> None:
     with pytest.raises(UsageError):
         Facts.decode(spoilt)
+    assert Facts.decode(canonical(FACTS)).carrier == CARRIER  # the control
 
 
 def test_other_roles_have_the_names_of_plans() -> None:
@@ -192,10 +206,11 @@ def test_organisations_hide_nothing_in_their_names(text: Any) -> None:
 
 def drawn(made: Parties, **changed: Any) -> Charter:
     charter = made.charter
-    members = [charter.roster.party(name) for name in charter.sites]
+    members = [charter.roster.party(name) for name in charter.carriers]
     given: dict[str, Any] = {
         "parties": members,
-        "sites": charter.sites,
+        "carriers": charter.carriers,
+        "broker": charter.broker,
         "plan": charter.plan,
         "policy": charter.policy,
         "config": charter.config,
@@ -203,7 +218,7 @@ def drawn(made: Parties, **changed: Any) -> Charter:
     }
     there = [member.name for member in given["parties"]]
     given.setdefault("organisations", {name: f"Organisation {name}" for name in there})
-    return Charter.draw_up(given.pop("parties"), given.pop("sites"), **given)
+    return Charter.draw_up(given.pop("parties"), given.pop("carriers"), **given)
 
 
 def test_a_charter_whose_clients_are_not_the_plan_s_is_neither_drawn_up_nor_kept(
@@ -212,17 +227,17 @@ def test_a_charter_whose_clients_are_not_the_plan_s_is_neither_drawn_up_nor_kept
     """Neither a client more nor one that the plan calls otherwise, nor a missing authority."""
     other = Identity.generate("bank-x", Role.CLIENT).party
     charter = made.charter
-    members = [charter.roster.party(name) for name in charter.sites]
-    fewer, sites = members[1:], dict(charter.sites)
-    gone = members[0].name
-    renamed = {name: site for name, site in sites.items() if name != gone}
-    for parties, where in (
-        ([*members, other], {**sites, "bank-x": "site-x"}),
-        (fewer, renamed),
-        ([*fewer, other], {**renamed, "bank-x": sites[gone]}),
+    members = [charter.roster.party(name) for name in charter.carriers]
+    keys, gone = dict(charter.carriers), charter.plan.clients[0]
+    fewer = [member for member in members if member.name != gone]
+    rest = {name: key for name, key in keys.items() if name != gone}
+    for parties, carriers in (
+        ([*members, other], {**keys, "bank-x": CARRIER}),
+        (fewer, rest),
+        ([*fewer, other], {**rest, "bank-x": keys[gone]}),
     ):
         with pytest.raises(UsageError, match="No charter can be drawn up"):
-            drawn(made, parties=parties, sites=where)
+            drawn(made, parties=parties, carriers=carriers)
     his = Federation.from_config(named(names=["a", "b", "c", "d", "e"]))
     for changed in ({"plan": his.plan()}, {"config": his.config.shared()}):
         with pytest.raises(UsageError, match="No charter can be drawn up"):
@@ -238,19 +253,44 @@ def test_a_charter_whose_clients_are_not_the_plan_s_is_neither_drawn_up_nor_kept
     drawn(made)  # the control
 
 
-def test_sites_and_roles_are_the_plan_s(made: Parties) -> None:
+def test_connections_and_roles_are_the_plan_s(made: Parties) -> None:
     charter = made.charter
     first, *_ = charter.plan.clients
-    with pytest.raises(UsageError, match="site of its own"):
-        drawn(made, sites={**charter.sites, first: SERVER_SITE})
+    office = charter.carriers[AGGREGATOR_NAME]
+    with pytest.raises(UsageError, match="connection of its own"):
+        drawn(made, carriers={**charter.carriers, first: office})
     members = [
         replace(charter.roster.party(n), role=Role.RELAY) if n == first else charter.roster.party(n)
-        for n in charter.sites
+        for n in charter.carriers
     ]
     with pytest.raises(UsageError, match=f"{first} is relay in it, and client in its plan"):
         drawn(made, parties=members)
     document = charter.document()
-    document["sites"][first] = "../../elsewhere"
+    document["carriers"][first] = "fgl.>"
+    with pytest.raises(EvidenceError, match="cannot be read"):
+        Charter.decode(canonical(document))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"urls": []},
+        {"urls": ["tls://x:4222"] * 17},
+        {"urls": ["nats://x:4222"]},
+        {"urls": ["tls://x"]},
+        {"urls": ["tls://x:4222\n"]},
+        {"deadline": 0},
+        {"deadline": True},
+        {"deadline": "60"},
+        {"deadline": 7 * 86_400 + 1},
+        {"root": "no certificate"},
+        {"more": 1},
+    ],
+)
+def test_what_is_no_broker_is_in_no_charter(changed: dict[str, Any], made: Parties) -> None:
+    document = made.charter.document()
+    Charter.decode(canonical(document))  # the control
+    document["broker"] = {**document["broker"], **changed}
     with pytest.raises(EvidenceError, match="cannot be read"):
         Charter.decode(canonical(document))
 
@@ -264,7 +304,7 @@ def test_no_charter_runs_under_a_name_that_is_not_new(made: Parties) -> None:
 
 
 def test_a_charter_names_every_organisation(made: Parties) -> None:
-    names = {name: f"Bank {i}" for i, name in enumerate(made.charter.sites)}
+    names = {name: f"Bank {i}" for i, name in enumerate(made.charter.carriers)}
     charter = drawn(made, organisations=names)
     assert Charter.decode(charter.encode()).organisations == names
     assert charter.signed != drawn(made, organisations=names).signed  # a nonce of its own
@@ -299,19 +339,19 @@ def test_nobody_signs_or_keeps_a_charter_that_calls_its_organisation_otherwise(
     site, *_ = parties.folders
     folder = parties.folders[site]
     me = party.load_identity(folder)
-    names = {name: f"Bank {i}" for i, name in enumerate(parties.charter.sites)}
+    names = {name: f"Bank {i}" for i, name in enumerate(parties.charter.carriers)}
     honest = drawn(parties, organisations=names)
     other = drawn(parties, organisations={**names, me.party.name: "Bank Elsewhere"})
     (folder / f"{me.party.name}.facts.json").write_bytes(
-        Facts(me.party, names[me.party.name]).encode()
+        Facts(me.party, names[me.party.name], parties.charter.carriers[me.party.name]).encode()
     )
-    with pytest.raises(EvidenceError, match="organisation otherwise"):
+    with pytest.raises(EvidenceError, match="otherwise than its facts"):
         joining.sign(folder, other)
     keys = [party.load_identity(place) for place in parties.folders.values()]
     for key in keys:
         honest = honest.signed_by(key.party.name, key.signing)
         other = other.signed_by(key.party.name, key.signing)
-    with pytest.raises(EvidenceError, match="organisation otherwise"):
+    with pytest.raises(EvidenceError, match="otherwise than its facts"):
         joining.keep(folder, other)
     joining.refuse(folder, other, "we are not Bank Elsewhere")  # what is left to it
     joining.sign(folder, honest)  # the control
@@ -347,8 +387,8 @@ def test_a_charter_that_somebody_refused_never_runs(made: Parties, tmp_path: Pat
 
 def test_a_refusal_is_its_party_s_and_of_its_charter(made: Parties) -> None:
     charter = made.charter
-    first, second, *_ = sorted(charter.sites)
-    keys = {n: party.load_identity(made.folders[charter.sites[n]]) for n in (first, second)}
+    first, second, *_ = sorted(charter.carriers)
+    keys = {n: party.load_identity(made.folders[n]) for n in (first, second)}
     refused = charter.refused_by(first, keys[first].signing, "no")
     refused.approvals()
     for wrong in (
@@ -418,16 +458,20 @@ def test_what_is_new_in_a_charter_is_listed(made: Parties) -> None:
     plan = Federation.from_config(config).plan()
     first, *_ = charter.plan.clients
     stranger = Identity.generate(first, Role.CLIENT).party
-    members = [stranger if n == first else charter.roster.party(n) for n in charter.sites]
-    sites = {**charter.sites, first: "site-moved"}
-    names = {name: f"Bank {name}" for name in sites}
-    other = Charter.draw_up(
-        members, sites, plan=plan, policy=charter.policy, config=config, organisations=names
+    members = [stranger if n == first else charter.roster.party(n) for n in charter.carriers]
+    names = {name: f"Bank {name}" for name in charter.carriers}
+    other = drawn(
+        made,
+        parties=members,
+        plan=plan,
+        config=config,
+        organisations=names,
+        broker=replace(charter.broker, deadline=60),
     )
     told = changes(charter, other)
     assert any("rounds: 1 became 9" in line for line in told)
-    assert any(line.startswith(f"{first}: site ") and "site-moved" in line for line in told)
+    assert "broker deadline: 600 became 60" in told
     assert any(line.startswith(f"{first}: fingerprint") for line in told)
     assert any("organisation 'Organisation " in line for line in told)
     assert json.dumps(told)
-    assert set(roles_of(plan, charter.policy)) == set(charter.sites)
+    assert set(roles_of(plan, charter.policy)) == set(charter.carriers)

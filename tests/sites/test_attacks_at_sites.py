@@ -22,17 +22,17 @@ from protocols.plan.learns import HANDED_ON
 from protocols.policy.policy import PrivacyPolicy
 from protocols.policy.release import Audit
 from protocols.versions import SITE_FIGURES
+from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.charters.party import load_identity
 from secure_fgl.elsewhere.at_site import material_of_site
 from secure_fgl.errors import UsageError
-from secure_fgl.sites.process import conduct, open_process
 from secure_fgl.store import captures
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.figures import handed_on
 from secure_fgl.store.sides.hand_overs import gather_files
 from tests import forked
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, side
-from tests.nvflare.test_own_models import Direct
+from tests.sites.stage import Parties, assemble, banks, side
+from tests.sites.test_own_models import play
 from tests.secure_fgl.cli_tools import invoke
 
 SHARED = PrivacyPolicy.preset("masks").model_copy(
@@ -55,7 +55,7 @@ class Played:
 
     def at(self, name: str) -> Path:
         """Return a party's folder."""
-        return next(folder for folder in self.parties.folders.values() if folder.name == name)
+        return self.parties.folders[name]
 
     def found(self, name: str) -> AttackReport:
         """Return what the attacks at a site found."""
@@ -77,11 +77,7 @@ def played(_keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Played:
     (base / "policy.yaml").write_text(json.dumps(SHARED.document()))
     config = banks(rounds=2).model_copy(update={"policy": str(base / "policy.yaml")})
     parties = assemble(config, base)
-    folders = parties.folders.items()
-    others = {f.name: open_process(parties.kit(site)) for site, f in folders if site != SERVER_SITE}
-    conduct(open_process(parties.kit(SERVER_SITE)), Direct(others))
-    for process in others.values():
-        process.close()
+    play(parties)
     made = Played(parties, _keys)
     for name in (FIRST, SECOND):
         said = invoke("audit", "attack", made.at(name), "--fail-on", "never", "--format", "json")
@@ -162,7 +158,7 @@ def test_the_total_follows_from_the_models_that_a_client_was_given(played: Playe
 
 
 def test_the_aggregator_has_no_truth_to_attack(played: Played) -> None:
-    place = played.parties.folders[SERVER_SITE]
+    place = played.parties.folders[AGGREGATOR_NAME]
     with pytest.raises(UsageError, match="no data of its own"):
         material_of_site(Run(place))
 

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
-
 from crypto.signing.checkpoint import Checkpoint
 from crypto.signing.signatures import VerifyKey
 from protocols.errors import BadEnvelope, EvidenceError, NotInPlan
@@ -24,13 +22,13 @@ from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME, Identity
 from protocols.wire.where import Where
 from secure_fgl.federation import Federation
-from secure_fgl.sites.answering import Answerer
+from secure_fgl.sites.session import Answerer
 from secure_fgl.sites.process import open_process
 from secure_fgl.store.anchors import Anchor
 from secure_fgl.store.budgets import VARIABLE, BudgetStore, Door
 from secure_fgl.store.finished_run import Run
-from secure_fgl.transports.broker.codes import Code, Heard
-from tests.nvflare.stage import SERVER_SITE, assemble, banks
+from secure_fgl.transports.broker.replies import Code, SiteReply
+from tests.sites.stage import assemble, banks
 
 DATA, CLIENT = "synthetic_banks", "client-1"
 THIS, OTHER = "ab" * 16, "cd" * 16
@@ -75,7 +73,6 @@ KEPT = (AGGREGATOR_NAME, OFFICE.party.verify)
 
 
 def test_o20_heads_stand_in_plan_ledgers_and_inventory(run: Run) -> None:
-    """They went round the gateway on a task of the engine's, in no plan and in no ledger."""
     plan = json.loads((run.path / "plan.json").read_text())
     items = {item["id"]: item for item in plan["items"] if item["part"] == "budget"}
     assert [item["sender"] for item in items.values()] == ["client", AGGREGATOR_NAME]
@@ -106,15 +103,15 @@ def test_o20_a_policy_without_a_budget_plans_no_heads() -> None:
     assert not [item for item in plan.items if item.part is Service.BUDGET]
 
 
-def test_o20_no_task_of_the_engine_s_asks_for_heads(tmp_path: Path) -> None:
-    """The old way round: a task beside the envelopes, answered by the process and by no session."""
+def test_o20_no_request_beside_envelopes_asks_for_heads(tmp_path: Path) -> None:
+    """A request of its own kind would be answered by the process and by no session."""
     parties = assemble(banks(policy="calibrated"), tmp_path / "parties")
-    answerer = Answerer(open_process(parties.kit("site-1")))
+    answerer = Answerer(open_process(parties.kit("client-1")))
     session = answerer.process.session
-    word = parties.charter.end(parties.kit(SERVER_SITE).me.signing)
+    word = parties.charter.end(parties.kit(AGGREGATOR_NAME).me.signing)
     size = session.ledger.size
-    assert answerer.answer("secure_fgl.budget", [word]) == Heard(Code.UNREADABLE)
-    # The control: what that task handed out is to be had at the door, and no ledger notes it there.
+    assert answerer.answer("budget", [word]) == SiteReply(Code.UNREADABLE)
+    # The control: what it would hand out is to be had at the door, and no ledger notes it there.
     door = session.context.reserve
     assert isinstance(door, Door) and door.head(DATA).origin == budget_origin("client-1", DATA)
     assert session.ledger.size == size
@@ -138,7 +135,7 @@ def test_o20_no_task_of_the_engine_s_asks_for_heads(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["another's", "unsigned", "foreign budget", "other size"])
 def test_what_is_no_head_of_this_client_s_budget_is_not_signed(kind: str, tmp_path: Path) -> None:
     parties = assemble(banks(policy="calibrated"), tmp_path / "parties")
-    client, other = parties.kit("site-1"), parties.kit("site-2")
+    client, other = parties.kit("client-1"), parties.kit("client-2")
     process = open_process(client)
     head = Checkpoint(budget_origin(client.name, DATA), 2, bytes(32))
     foreign = Checkpoint(budget_origin(client.name, "else"), 2, bytes(32))

@@ -24,15 +24,16 @@ from protocols.evidence.ledger import read_lines
 from protocols.policy.policy import PrivacyPolicy
 from protocols.policy.release import Audit
 from protocols.roles.client import ClientSession
+from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.attack_inputs.again import canaries
 from secure_fgl.attack_inputs.materials import material
 from secure_fgl.elsewhere.at_site import material_of_site
-from secure_fgl.sites.process import PartyProcess, conduct, open_process
+from secure_fgl.sites.process import conduct, open_process
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.hand_overs import gather_files
 from tests import forked
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, side
-from tests.nvflare.test_own_models import Direct
+from tests.sites.stage import Parties, assemble, banks, side
+from tests.sites.test_own_models import Direct
 from tests.secure_fgl.cli_tools import invoke
 
 POLICY = PrivacyPolicy.preset("masks").model_copy(
@@ -56,7 +57,7 @@ class Played:
 
     def at(self, name: str) -> Path:
         """Return a party's folder."""
-        return next(folder for folder in self.parties.folders.values() if folder.name == name)
+        return self.parties.folders[name]
 
     def handed(self, into: Path) -> dict[str, Path]:
         """Return what all parties hand over, by party."""
@@ -81,11 +82,8 @@ def play(base: Path, *, away: str = "") -> Played:
     (base / "policy.yaml").write_text(json.dumps(POLICY.document()))
     config = banks(rounds=2).model_copy(update={"policy": str(base / "policy.yaml")})
     parties = assemble(config, base)
-    there: dict[str, PartyProcess] = {}
-    for site, folder in parties.folders.items():
-        if site != SERVER_SITE:
-            there[folder.name] = open_process(parties.kit(site))
-    conduct(open_process(parties.kit(SERVER_SITE)), Direct(there))
+    there = {name: open_process(parties.kit(name)) for name in parties.others}
+    conduct(open_process(parties.kit(AGGREGATOR_NAME)), Direct(there))
     for name, process in there.items():
         if name == away:
             process.sign_head()

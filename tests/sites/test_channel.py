@@ -18,8 +18,8 @@ import pytest
 from secure_fgl.sites.control import Control
 from secure_fgl.sites.session import serve
 from secure_fgl.transports.broker import channel
-from secure_fgl.transports.broker.codes import Code, Heard
-from tests.nvflare.processes import until
+from secure_fgl.transports.broker.replies import Code, SiteReply
+from tests.sites.processes import until
 
 RUN = "ab" * 16
 ME = frozenset({os.geteuid()})
@@ -186,11 +186,11 @@ class Stopping:
     broken: bool = False
     run: str = RUN
 
-    def answer(self, name: str, envelopes: list[bytes]) -> Heard:
+    def answer(self, name: str, envelopes: list[bytes]) -> SiteReply:
         self.asked.append(name)
         if self.stop:
             self.supervisor.shutdown(socket.SHUT_WR)
-        return Heard(Code.DONE, [b"said"])
+        return SiteReply(Code.DONE, [b"said"])
 
 
 def test_a_task_of_another_run_reaches_no_session(place: Path, listener: socket.socket) -> None:
@@ -261,8 +261,8 @@ def test_a_relay_that_reads_slowly_lets_a_session_beat(
         over = broken = False
         run = RUN
 
-        def answer(self, name: str, envelopes: list[bytes]) -> Heard:
-            return Heard(Code.DONE, [bytes(2 << 20)] * 3)
+        def answer(self, name: str, envelopes: list[bytes]) -> SiteReply:
+            return SiteReply(Code.DONE, [bytes(2 << 20)] * 3)
 
     ours, theirs = socket.socketpair()
     with ours, theirs:

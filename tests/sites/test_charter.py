@@ -14,7 +14,8 @@ from audits.evidence.charter_file import REHEARSED, read_charter
 from crypto.signing.canonical import canonical
 from protocols.errors import EvidenceError
 from protocols.wire.roles import Role
-from protocols.wire.roster import Identity
+from protocols.wire.roster import AGGREGATOR_NAME, Identity
+from secure_fgl.charters.broker import Broker
 from secure_fgl.charters.charter import Charter
 from secure_fgl.charters.facts import party_of
 from secure_fgl.charters.party import PartyKit
@@ -22,8 +23,8 @@ from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.store.budgets import BudgetStore
 from secure_fgl.store.sides.places import place_of
-from secure_fgl.transports.nvflare import joining, party
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
+from secure_fgl.charters import joining, party
+from tests.sites.stage import Parties, assemble, banks
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,35 +35,32 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Parties:
 
 
 def test_every_party_reads_the_same_charter_under_its_own_name(made: Parties) -> None:
-    kits = {site: made.kit(site) for site in made.folders}
+    kits = {name: made.kit(name) for name in made.folders}
     assert len({kit.charter.signed for kit in kits.values()}) == 1
     assert {kit.charter.run for kit in kits.values()} == {made.charter.run}
-    assert sorted(kit.name for kit in kits.values()) == sorted(made.charter.sites)
-    for site, kit in kits.items():
-        assert made.charter.sites[kit.name] == site
+    assert sorted(kit.name for kit in kits.values()) == sorted(made.charter.carriers)
+    assert all(kit.name == name for name, kit in kits.items())
 
 
-def test_o23_a_relay_signs_the_charter_at_a_site_that_is_not_the_aggregator_s(
-    tmp_path: Path,
-) -> None:
+def test_o23_a_relay_signs_the_charter_with_a_connection_of_its_own(tmp_path: Path) -> None:
     document = banks().model_dump(mode="json")
     mixing = {"algorithm": {"name": "fed_ego", "rounds": 1}, "policy": "shuffled"}
     made = assemble(Config.parse({**document, **mixing}), tmp_path / "parties")
     (relay,) = made.charter.roster.names(Role.RELAY)
-    assert made.charter.sites[relay] not in (SERVER_SITE, made.charter.sites["client-1"])
-    assert relay in made.charter.signatures and made.kit(made.charter.sites[relay]).name == relay
+    assert relay in made.charter.signatures and made.kit(relay).name == relay
     made.charter.check()
-    shared = {**made.charter.sites, relay: SERVER_SITE}
-    with pytest.raises(EvidenceError, match="a site of its own"):
-        replace(made.charter, sites=shared).check()
+    carriers = made.charter.carriers
+    shared = {**carriers, relay: carriers[AGGREGATOR_NAME]}
+    with pytest.raises(EvidenceError, match="a connection of its own"):
+        replace(made.charter, carriers=shared).check()
 
 
 def test_o26_an_identity_is_closed_to_others_and_mute(made: Parties) -> None:
-    folder = made.folders["site-1"]
+    folder = made.folders["client-1"]
     secret = json.loads((folder / "identity.json").read_text())
     assert (folder / "identity.json").stat().st_mode & 0o777 == 0o600
     assert folder.stat().st_mode & 0o777 == 0o700
-    kit = made.kit("site-1")
+    kit = made.kit("client-1")
     shown = repr(kit) + repr(kit.me) + repr(kit.charter)
     assert len(secret["seed"]) == 64 and secret["seed"] not in shown
     with pytest.raises(TypeError):
@@ -73,7 +71,7 @@ def test_o26_an_identity_is_closed_to_others_and_mute(made: Parties) -> None:
 
 def test_o26_an_identity_that_others_can_read_is_not_used(made: Parties, tmp_path: Path) -> None:
     folder = tmp_path / "party"
-    shutil.copytree(made.folders["site-2"], folder)
+    shutil.copytree(made.folders["client-2"], folder)
     assert PartyKit.load(folder).name == "client-2"
     (folder / "identity.json").chmod(0o640)
     with pytest.raises(UsageError, match="other users"):
@@ -108,22 +106,25 @@ def test_o10_a_charter_that_somebody_did_not_sign_is_no_charter(made: Parties) -
             replace(made.charter, signatures=signatures).check()
 
 
-def test_o10_nobody_can_be_moved_to_another_site_or_get_another_key(made: Parties) -> None:
-    """Who runs the engine could otherwise answer in a client's place."""
+def test_o10_nobody_gets_another_s_connection_or_another_key(made: Parties) -> None:
+    """Who runs the broker could otherwise answer in a client's place."""
     charter = made.charter
-    one, two = charter.sites["client-1"], charter.sites["client-2"]
-    swapped = replace(charter, sites={**charter.sites, "client-1": two, "client-2": one})
+    one, two = charter.carriers["client-1"], charter.carriers["client-2"]
+    swapped = replace(charter, carriers={**charter.carriers, "client-1": two, "client-2": one})
     with pytest.raises(EvidenceError, match="signed another charter"):
         swapped.check()
+    moved = replace(charter, broker=Broker(("tls://elsewhere.example:4222",)))
+    with pytest.raises(EvidenceError, match="signed another charter"):
+        moved.check()
     stranger = Identity.generate("client-1", Role.CLIENT)
     parties = [
-        stranger.party if n == "client-1" else charter.roster.party(n) for n in charter.sites
+        stranger.party if n == "client-1" else charter.roster.party(n) for n in charter.carriers
     ]
     other = replace(charter, roster=type(charter.roster)(parties))
     with pytest.raises(EvidenceError, match="signed another charter"):
         other.check()
-    doubled = replace(charter, sites={**charter.sites, "client-1": two})
-    with pytest.raises(EvidenceError, match="site of its own"):
+    doubled = replace(charter, carriers={**charter.carriers, "client-1": two})
+    with pytest.raises(EvidenceError, match="connection of its own"):
         doubled.check()
 
 
@@ -141,7 +142,7 @@ def test_a_party_signs_only_what_names_it_as_it_is(made: Parties, tmp_path: Path
     party.new_identity(tmp_path, "client-1", Role.CLIENT)
     with pytest.raises(EvidenceError, match="does not name this party"):
         joining.sign(tmp_path, made.charter)
-    shutil.copytree(made.folders["site-1"] / "runs", tmp_path / "runs")
+    shutil.copytree(made.folders["client-1"] / "runs", tmp_path / "runs")
     with pytest.raises(EvidenceError, match="other keys"):
         PartyKit.load(tmp_path)
 
@@ -181,9 +182,9 @@ def test_where_the_data_lie_is_each_party_s_own_affair(
 ) -> None:
     assert made.charter.config.data.root is None
     monkeypatch.setenv("SECURE_FGL_DATA", str(tmp_path))
-    assert made.kit("site-1").config().data.root == str(tmp_path)
+    assert made.kit("client-1").config().data.root == str(tmp_path)
     monkeypatch.delenv("SECURE_FGL_DATA")
-    assert made.kit(SERVER_SITE).config().data.root is None
+    assert made.kit(AGGREGATOR_NAME).config().data.root is None
 
 
 OWN = {
@@ -210,14 +211,14 @@ def test_what_is_each_site_s_own_is_never_part_of_what_others_send(
     assert assemble(setting(name), tmp_path / "drawn").charter.config == made.charter.config
     theirs = replace(made.charter, config=setting(name), signatures={})
     with pytest.raises(EvidenceError, match="each site's own"):  # nobody signs it by mistake
-        joining.sign(made.folders["site-1"], theirs)
+        joining.sign(made.folders["client-1"], theirs)
     for place in made.folders.values():  # and nobody uses it, even if all were talked into it
         me = party.load_identity(place)
         theirs = theirs.signed_by(me.party.name, me.signing)
     with pytest.raises(EvidenceError, match=name.partition(".")[0]):
         theirs.check()
     monkeypatch.setenv("SECURE_FGL_BUDGETS", str(tmp_path / "mine"))
-    kit = replace(made.kit("site-1"), charter=theirs)  # what a charter says has no effect at all
+    kit = replace(made.kit("client-1"), charter=theirs)  # what a charter says has no effect at all
     assert BudgetStore(kit.config().budget.store).path == tmp_path / "mine"
     assert kit.config().resume
 

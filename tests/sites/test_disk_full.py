@@ -6,29 +6,26 @@ import contextlib
 import os
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
-
 from protocols.wire.envelope import Envelope
-from secure_fgl.sites.answering import Answerer
+from secure_fgl.sites.session import Answerer
 from secure_fgl.sites.process import open_process
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.run_folder import FileStore
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
 from secure_fgl.store.state_store import FileStateStore, KeptStateStore
-from secure_fgl.transports.broker.codes import TASK, Code
-from secure_fgl.transports.nvflare import wire
-from tests.nvflare.faulty import Dying, Sums, unrecorded
-from tests.nvflare.stage import Parties, assemble, banks
-from tests.nvflare.test_engine import conducted, seated
+from secure_fgl.transports.broker.replies import TASK, Code, SiteReply
+from tests.sites.faulty import Dying, Sums, unrecorded
+from tests.sites.one_process import Desk, played
+from tests.sites.stage import Parties, assemble, banks
 
-FULL, ROUNDS = "site-2", 2
+FULL, ROUNDS = "client-2", 2
 
 
 @dataclass
@@ -72,44 +69,37 @@ class Filling(Dying):
     why: Exception | None = None
     there: bool = True
 
-    def _serve(self, site: str, name: str, envelopes: list[bytes]) -> Any:
-        if site != FULL:
-            return super()._serve(site, name, envelopes)
-        header = Envelope.decode(envelopes[0]).header if name == TASK else None
-        full = header is not None and header.round == 1 and header.item.startswith("train")
-        self.fill(full)
+    def __call__(self, desk: Desk, party: str, task: str, sent: Sequence[bytes]) -> SiteReply:
+        if party != FULL:
+            return super().__call__(desk, party, task, sent)
+        header = Envelope.decode(sent[0]).header if task == TASK else None
+        self.fill(header is not None and header.round == 1 and header.item.startswith("train"))
         try:
             if not self.there:
-                self.restart(site)
-            said = self.seats[site].answer(name, envelopes) if self.there else None
+                with contextlib.suppress(Exception):
+                    desk.seats[FULL] = Answerer(open_process(self.parties.kit(FULL)))
+                    self.there = True
+            reply = desk.deliver(party, task, sent) if self.there else SiteReply(Code.AWAY)
         finally:
             self.fill(False)
-        if said is None:
-            self.codes.append(Code.AWAY)
-            return wire.say(Code.AWAY)
-        self.codes.append(said.code)
-        self.left += said.envelopes
-        if self.seats[site].broken:
-            self.why = self.seats[site].why
-            self.seats[site].process.files.close()
+        self.codes.append(reply.code)
+        self.left += reply.envelopes
+        if self.there and desk.seats[FULL].broken:
+            self.why = desk.seats[FULL].why
+            desk.seats[FULL].process.files.close()
             self.there = False
-        return wire.pack(said.envelopes) if said.code is Code.DONE else wire.say(said.code)
-
-    def restart(self, site: str) -> None:
-        with contextlib.suppress(Exception):
-            self.seats[site] = Answerer(open_process(self.parties.kit(site)))
-            self.there = True
+        return reply
 
 
-def holds(parties: Parties, played: Filling, sums: Sums, folder: Path) -> None:
+def holds(parties: Parties, filling: Filling, sums: Sums, folder: Path) -> None:
     """Hold the run to what must be true of it, whichever write it was."""
-    assert Code.FAILED in played.codes and played.codes[-1] is Code.DONE  # it closed its ledger
+    assert Code.FAILED in filling.codes and filling.codes[-1] is Code.DONE  # it closed its ledger
     assert parties.result()["lost_rounds"] == []
     counts = sums.check(smallest=4)
     assert counts[0] == 4 and counts[-1] == 5  # its round alone was lost to it
     gone = parties.folders[FULL]
-    assert played.left and unrecorded(gone, played.left) == []
-    assert unrecorded(parties.folders["site-1"], played.left[:1]) != []  # the control
+    assert filling.left and unrecorded(gone, filling.left) == []
+    assert unrecorded(parties.folders["client-1"], filling.left[:1]) != []  # the control
     handed = [write_hand_over(f, folder / f"{f.name}.zip")[0] for f in parties.folders.values()]
     assert gather_files(handed, folder / "run").missing == ()
     found = Run(folder / "run").verify()
@@ -132,11 +122,10 @@ def test_a_write_that_fails_ends_the_session_and_its_round_alone(
     parties, sums = assemble(banks(rounds=ROUNDS), tmp_path / "parties"), Sums.watched(monkeypatch)
     disk = Disk()
     disk.fills(monkeypatch, *WRITES[what], what)
-    seats = seated(parties, monkeypatch)
-    played = Filling(parties, seats, (), fill=disk.fill)
-    conducted(parties, played)
+    filling = Filling(parties, (), fill=disk.fill)
+    played(parties, filling)
     assert disk.met
-    holds(parties, played, sums, tmp_path)
+    holds(parties, filling, sums, tmp_path)
     assert "No space left" in (parties.folders[FULL] / "site.log").read_text()
 
 
@@ -170,9 +159,7 @@ def test_a_file_system_that_is_really_full(tmp_path: Path, monkeypatch: pytest.M
                     while True:
                         file.write(bytes(4096))
 
-        played = Filling(parties, seated(parties, monkeypatch), (), fill=fill)
-        conducted(parties, played)
-        holds(parties, played, sums, tmp_path)
-        assert "No space left" in str(played.why)  # the log had no room for it
-        for seat in played.seats.values():
-            seat.process.files.close()
+        filling = Filling(parties, (), fill=fill)
+        played(parties, filling)
+        holds(parties, filling, sums, tmp_path)
+        assert "No space left" in str(filling.why)  # the log had no room for it

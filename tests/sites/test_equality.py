@@ -1,8 +1,8 @@
 """Sites learn what the run in memory learns: every algorithm under every preset that admits it.
 
-Over the real relays, sockets and code of a party's process, in one process (`one_process`). What is
-drawn from the operating system and moves a result, noise, groups and the order of a relay's boxes,
-is the same in both runs (`Draws`): else no two runs of one seed are equal, wherever they are.
+With the sessions and the loop of real sites, in one process and without a network (`one_process`).
+What is drawn from the operating system and moves a result, noise, groups and the order of a relay's
+boxes, is the same in both runs (`Draws`): else no two runs of one seed are equal, wherever they are.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from typing import Any
 
 import pytest
 import yaml
-
-pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from protocols.disclosures._relayed import boxes
 from protocols.disclosures.mixed import mixing
@@ -38,9 +36,9 @@ from secure_fgl.store.budgets import VARIABLE as BUDGETS
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
 from tests.laws.test_equality import reasons, same
-from tests.nvflare.alike import CARRIED, check_models, check_result, mixtures
-from tests.nvflare.one_process import played
-from tests.nvflare.stage import Parties, assemble
+from tests.sites.alike import CARRIED, check_models, check_result, mixtures
+from tests.sites.one_process import played
+from tests.sites.stage import Parties, assemble
 
 NAMES = algorithm_names()
 DRAWING = (boxes, decoys, mixing, noised, summed)
@@ -114,9 +112,9 @@ def twins(config: Config, folder: Path, seeds: tuple[int, int] = (0, 0)) -> Twin
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(BUDGETS, str(folder / "budgets of sites"))
         draws = Draws(patch, seeds[1])
-        codes = played(parties, patch)
+        desk = played(parties)
         counts.append(draws.taken)
-    assert codes == dict.fromkeys(parties.charter.sites, 0)
+    assert all(answerer.over for answerer in desk.seats.values())
     return Twins(memory, parties, (counts[0], counts[1]))
 
 

@@ -19,7 +19,7 @@ from secure_fgl.sites.conducting import RelayCarrier
 from secure_fgl.sites.control import Control
 from secure_fgl.sites.session import serve
 from secure_fgl.transports.broker import channel
-from secure_fgl.transports.broker.codes import JOB, Code
+from secure_fgl.transports.broker.replies import JOB, Code
 
 RUN = "ab" * 16
 ME = frozenset({os.geteuid()})

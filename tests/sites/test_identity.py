@@ -15,6 +15,8 @@ from crypto import passphrases
 from crypto.errors import InvalidSeal
 from protocols.wire.roles import Role
 from protocols.wire.roster import Identity
+from secure_fgl.charters import passphrase
+from secure_fgl.charters.broker import new_carrier_key
 from secure_fgl.charters.facts import Facts, Renewal
 from secure_fgl.charters.identity_file import (
     is_locked,
@@ -24,7 +26,6 @@ from secure_fgl.charters.identity_file import (
 )
 from secure_fgl.charters.passphrase import Passphrase
 from secure_fgl.errors import UsageError
-from secure_fgl.transports.nvflare.keys import passphrase
 from tests.secure_fgl.cli_tools import invoke
 
 WORDS = "six random words from a list"
@@ -182,17 +183,20 @@ def test_the_next_identity_is_signed_by_the_last(north: Path) -> None:
     assert first.fingerprint in shown.stdout and second.fingerprint in shown.stdout
     assert (north / "identity.json").stat().st_mode & 0o777 == 0o600
     third_party = Identity.generate("hospital-north", Role.CLIENT)
-    assert second.renewal is not None
+    assert second.renewal is not None and second.carrier == first.carrier
+    beside = (second.organisation, second.carrier)
+    another = new_carrier_key(north.parent)
     for forged in (
         Renewal(last.party, second.renewal.signature[:-1] + b"x"),
         Renewal(third_party.party, second.renewal.signature),
-        replace(Renewal.of(third_party, second.party, "Hospital North"), last=last.party),
-        Renewal.of(last, third_party.party, second.organisation),
-        Renewal.of(last, second.party, "Hospital South"),
+        replace(Renewal.of(third_party, second.party, *beside), last=last.party),
+        Renewal.of(last, third_party.party, *beside),
+        Renewal.of(last, second.party, "Hospital South", second.carrier),
+        Renewal.of(last, second.party, second.organisation, another),
         # One key of the last identity alone: its fingerprint, by which it is revoked, is another.
         Renewal(replace(last.party, seal=third_party.party.seal), second.renewal.signature),
     ):
-        said = Facts(second.party, second.organisation, forged)
+        said = Facts(second.party, *beside, forged)
         with pytest.raises(UsageError, match="cannot be read"):
             Facts.decode(said.encode())
     assert invoke("site", "renew", north).exit_code == 0  # and so on

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from secure_fgl.isolation.sandbox import _KEPT
-from tests.nvflare import left
-from tests.nvflare.processes import ROOT
+from tests.sites import left
+from tests.secure_fgl.cli_tools import ROOT
 
 ORPHAN = "import os, sys, time; os.fork() and os._exit(0); os.setsid(); print(os.getpid()); \
 sys.stdout.flush(); os.close(1); time.sleep(600)"
@@ -105,10 +105,10 @@ def test_whose_module_leaves_one(shared): pass
 def test_a_test_that_leaves_a_process_fails_by_name(tmp_path: Path) -> None:
     (tmp_path / "test_leaving.py").write_text(LEAVING)
     (tmp_path / "conftest.py").write_text(
-        "from tests.nvflare import left\n"
+        "from tests.sites import left\n"
         "left.GRACE_SECONDS = 0.1\n"
-        "from tests.nvflare.left import folder_of_this_run\n"
-        "from tests.nvflare.left import no_module_leaves_a_process, no_test_leaves_a_process\n"
+        "from tests.sites.left import folder_of_this_run\n"
+        "from tests.sites.left import no_module_leaves_a_process, no_test_leaves_a_process\n"
     )
     alone = {"PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]

@@ -8,20 +8,17 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
-
 from protocols.errors import Refused
 from protocols.wire.roles import Role
-from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.charters.party import new_tag_key
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
-from secure_fgl.sites.process import conduct, open_process
+from secure_fgl.sites.process import open_process
 from secure_fgl.store.finished_run import Run
-from tests.nvflare.alike import check_models, check_result
-from tests.nvflare.faulty import Dying
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, gather
-from tests.nvflare.test_engine import seated, transport
+from tests.sites.alike import check_models, check_result
+from tests.sites.faulty import Dying
+from tests.sites.one_process import played
+from tests.sites.stage import Parties, assemble, gather
 from tests.secure_fgl.test_match_run import _config, _policy
 
 
@@ -50,46 +47,35 @@ def bring(parties: Parties, sites: list[str]) -> None:
         shutil.copy2(key, parties.kit(site).folder)
 
 
-def played(parties: Parties, patch: pytest.MonkeyPatch, *, killed: bool = False) -> dict[Role, int]:
+def deaths(parties: Parties, *, killed: bool = False) -> dict[Role, int]:
     """Run to the end, and return how often the tag servers and the matcher were killed, if so."""
-    seats = seated(parties, patch)
-    sites = {k: v for k, v in parties.charter.sites.items() if k != AGGREGATOR_NAME}
-    roles = {site: parties.kit(site).me.party.role for site in seats if killed}
-    dead = {s: role for s, role in roles.items() if role in (Role.TAG_SERVER, Role.MATCHER)}
-    dying = Dying(parties, seats, dead)
-    carried = transport(dying, sites, deadline=60.0, plan=parties.charter.plan)
-    try:
-        conduct(open_process(parties.kit(SERVER_SITE)), carried)
-        return dict(Counter(dead[site] for site in dying.deaths))
-    finally:
-        carried.end(parties.end())
+    roles = {name: parties.kit(name).me.party.role for name in parties.others if killed}
+    dead = {n: role for n, role in roles.items() if role in (Role.TAG_SERVER, Role.MATCHER)}
+    dying = Dying(parties, dead)
+    played(parties, dying)
+    return dict(Counter(dead[name] for name in dying.deaths))
 
 
 @pytest.mark.parametrize("mode", [pytest.param("oprf", marks=pytest.mark.long), "hmac"])
-def test_a_run_over_tasks_is_the_run_in_memory(
-    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_between_sites_is_the_run_in_memory(mode: str, tmp_path: Path) -> None:
     """Though whoever compares or makes tags is killed in every task, and asked again (O5)."""
     chosen = _config(tmp_path, _policy(mode=mode), users=users(mode))
     twin = Federation.from_config(chosen).run(tmp_path / "memory")
     parties = made(tmp_path, mode)
     if mode == "hmac":
         bring(parties, clients(parties))
-    deaths = played(parties, monkeypatch, killed=True)
-    assert deaths[Role.MATCHER] >= 2 and (mode == "hmac") == (Role.TAG_SERVER not in deaths)
+    died = deaths(parties, killed=True)
+    assert died[Role.MATCHER] >= 2 and (mode == "hmac") == (Role.TAG_SERVER not in died)
     assert twin.result["model_sha256"] is not None
     check_result(parties, twin)
     check_models(parties, twin)
-    monkeypatch.setattr("audits.evidence.roster_file.TRANSPORTS", ("memory", "nvflare"))
     found = Run(gather(parties, tmp_path / "run")).verify()
     assert found.verdict == "self-consistent only", found.failed
     for folder in parties.folders.values():  # whatever its role
         assert Run(folder).verify().verdict == "own side holds", folder.name
 
 
-def test_hmac_without_its_key_does_not_begin(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hmac_without_its_key_does_not_begin(tmp_path: Path) -> None:
     parties = made(tmp_path, "hmac")
     first = clients(parties)[0]
     with pytest.raises(UsageError, match=r"tags\.key is missing"):
@@ -112,13 +98,11 @@ def test_hmac_without_its_key_does_not_begin(
 
 
 @pytest.mark.long
-def test_clients_with_different_keys_are_not_matched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clients_with_different_keys_are_not_matched(tmp_path: Path) -> None:
     """Their canaries differ, and the matcher refuses the epoch (O24)."""
     parties = made(tmp_path, "hmac")
     last = clients(parties)[-1]
     bring(parties, clients(parties)[:-1])
     new_tag_key(parties.folders[last])
     with pytest.raises(Refused):
-        played(parties, monkeypatch)
+        deaths(parties)

@@ -27,9 +27,8 @@ from secure_fgl.charters.parties import nameless
 from secure_fgl.charters.party import PartyKit
 from secure_fgl.consortium import Consortium
 from secure_fgl.errors import UsageError
-from secure_fgl.transports.nvflare import joining, party
-from secure_fgl.transports.nvflare.rules import versions
-from tests.nvflare.stage import Parties, assemble, banks
+from secure_fgl.charters import joining, party, versions
+from tests.sites.stage import Parties, assemble, banks
 from tests.secure_fgl.cli_tools import invoke
 
 CLIENTS = {f"client-{n}": Role.CLIENT for n in range(1, 6)}
@@ -134,12 +133,12 @@ def test_a_key_authority_may_have_a_client_where_nothing_is_compared(made: Parti
 def test_no_client_works_with_who_compares_or_weighs(role: str, tmp_path: Path) -> None:
     """`fed_pub` with a client of the organisation of one that helps to open."""
     parties = assemble(banks(policy="pilot", algorithm="fed_pub"), tmp_path)
-    charter, honest = parties.charter, owners(parties.charter.sites)
-    client = next(n for n in charter.sites if charter.roster.party(n).role is Role.CLIENT)
+    charter, honest = parties.charter, owners(parties.charter.carriers)
+    client = next(n for n in charter.carriers if charter.roster.party(n).role is Role.CLIENT)
     drawn(parties, honest)
     for colluders in (0, 1):  # no number of the policy makes up for it
         policy = charter.policy.model_copy(update={"colluders": colluders})
-        roles = {name: charter.roster.party(name).role for name in charter.sites}
+        roles = {name: charter.roster.party(name).role for name in charter.carriers}
         named = {**honest, client: honest[role]}
         both = [Disclosure.SIMILARITY, Disclosure.WEIGHTED_SUM]
         found = [*crowded(named, roles, policy, both)]
@@ -155,7 +154,7 @@ def test_a_charter_shows_which_clients_are_of_the_aggregators_organisation(tmp_p
     document = {**PrivacyPolicy.preset("masks").document(), "name": "counted", "colluders": 1}
     (tmp_path / "policy.yaml").write_text(yaml.safe_dump(document))
     parties = assemble(banks(policy=str(tmp_path / "policy.yaml")), tmp_path / "parties")
-    one, honest = sorted(parties.charter.plan.clients)[0], owners(parties.charter.sites)
+    one, honest = sorted(parties.charter.plan.clients)[0], owners(parties.charter.carriers)
     for named, shown in ((honest, "none"), ({**honest, one: honest["aggregator"]}, one)):
         path = tmp_path / f"{shown}.json"
         path.write_bytes(drawn(parties, named).encode())
@@ -230,8 +229,9 @@ def test_three_organisations_are_admitted_by_a_policy_that_says_so(
 def drawn(made: Parties, organisations: Mapping[str, str]) -> Charter:
     charter = made.charter
     return Charter.draw_up(
-        [charter.roster.party(name) for name in charter.sites],
-        charter.sites,
+        [charter.roster.party(name) for name in charter.carriers],
+        charter.carriers,
+        broker=charter.broker,
         plan=charter.plan,
         policy=charter.policy,
         config=charter.config,
@@ -242,7 +242,7 @@ def drawn(made: Parties, organisations: Mapping[str, str]) -> Charter:
 def test_a_charter_with_one_organisation_twice_is_neither_drawn_signed_nor_run(
     made: Parties,
 ) -> None:
-    honest = owners(made.charter.sites)
+    honest = owners(made.charter.carriers)
     twice = {**honest, "key-authority": honest["aggregator"]}
     with pytest.raises(UsageError, match="two organisations are needed"):
         drawn(made, twice)
@@ -263,7 +263,7 @@ def test_a_charter_with_one_organisation_twice_is_neither_drawn_signed_nor_run(
 def test_one_key_for_two_parties_is_no_roster(made: Parties) -> None:
     roster = made.charter.roster
     one, other = roster.party("aggregator"), roster.party("key-authority")
-    rest = [roster.party(n) for n in made.charter.sites if n not in (one.name, other.name)]
+    rest = [roster.party(n) for n in made.charter.carriers if n not in (one.name, other.name)]
     for doubled in (replace(other, verify=one.verify), replace(other, seal=one.seal)):
         with pytest.raises(BadEnvelope, match="same key"):
             Roster([*rest, one, doubled])
@@ -276,34 +276,27 @@ def test_one_key_for_two_parties_is_no_roster(made: Parties) -> None:
 def test_another_version_is_refused_with_both_numbers(
     made: Parties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    charter, folder = made.charter, made.folders["site-1"]
-    assert set(charter.versions) == {"secure-fgl", "nvflare"} and charter.versions["secure-fgl"]
+    charter, folder = made.charter, made.folders["client-1"]
+    assert set(charter.versions) == {"secure-fgl"} and charter.versions["secure-fgl"]
     assert Charter.decode(charter.encode()).versions == charter.versions
-    here = versions.installed()
-    for program, act in (
-        ("secure-fgl", lambda: PartyKit.load(folder)),
-        ("secure-fgl", lambda: joining.sign(folder, charter)),
-        ("nvflare", lambda: PartyKit.load(folder)),
-    ):
-        agreed = charter.versions[program]
-        if not agreed:
-            continue
-        monkeypatch.setattr(versions, "installed", lambda p=program: {**here, p: "9.9.9"})
+    agreed = charter.versions["secure-fgl"]
+    for act in (lambda: PartyKit.load(folder), lambda: joining.sign(folder, charter)):
+        monkeypatch.setattr(versions, "installed", lambda: {"secure-fgl": "9.9.9"})
         with pytest.raises(UsageError) as caught:
             act()
-        assert f"{program} {agreed}" in caught.value.what
-        assert f"{program} 9.9.9" in caught.value.what
-        monkeypatch.setattr(versions, "installed", lambda p=program: {**here, p: ""})
+        assert f"secure-fgl {agreed}" in caught.value.what
+        assert "secure-fgl 9.9.9" in caught.value.what
+        monkeypatch.setattr(versions, "installed", lambda: {"secure-fgl": ""})
         act()  # what is not installed here is compared where it is
     monkeypatch.undo()
     PartyKit.load(folder)
 
 
-@pytest.mark.parametrize("wrong", [{}, {"secure-fgl": "1"}, {"secure-fgl": "\n", "nvflare": "2"}])
+@pytest.mark.parametrize("wrong", [{}, {"secure-fgl": "\n"}, {"secure-fgl": "1", "more": "2"}])
 def test_a_charter_says_of_which_versions_it_is(wrong: dict[str, str], made: Parties) -> None:
     theirs = replace(made.charter, versions=wrong)
     with pytest.raises(EvidenceError, match="version"):
-        joining.sign(made.folders["site-1"], theirs)
+        joining.sign(made.folders["client-1"], theirs)
     moved = replace(made.charter, versions={**made.charter.versions, "secure-fgl": "8.8"})
     assert moved.signed != made.charter.signed  # they are under the signatures
     assert any(line.startswith("version secure-fgl") for line in changes(made.charter, moved))

@@ -25,8 +25,8 @@ from secure_fgl.sites.process import open_process
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.own_model import own_model
 from tests import forked
-from tests.nvflare import apart
-from tests.nvflare.stage import Parties, assemble
+from tests.sites import apart
+from tests.sites.stage import Parties, assemble
 from tests.secure_fgl.cli_tools import invoke
 
 NAMES = ("hospital-west", "hospital-north", "hospital-east", "hospital-south")
@@ -79,7 +79,7 @@ class Stage:
         return self.base / "data"
 
     def folder(self, name: str) -> Path:
-        return self.parties.folders[self.parties.charter.sites[name]]
+        return self.parties.folders[name]
 
     def kit(self, name: str) -> PartyKit:
         return PartyKit.load(self.folder(name))
@@ -125,7 +125,7 @@ def test_no_party_can_read_or_needs_a_file_of_another(stage: Stage, rehearsal: R
     with pytest.MonkeyPatch.context() as patch:
         forked.use(patch)
         forked.warm()
-        for number, name in enumerate(stage.parties.charter.sites):
+        for number, name in enumerate(stage.parties.folders):
             uid, house = apart.FIRST_UID + number, stage.base / "homes" / name
             house.mkdir(parents=True)
             theirs[name] = [stage.folder(name), house]

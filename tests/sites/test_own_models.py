@@ -30,6 +30,7 @@ from secure_fgl.federation import Federation
 from secure_fgl.predicting.inputs import answers
 from secure_fgl.predicting.model_file import model_bytes
 from secure_fgl.run.model_digest import npz_bytes
+from secure_fgl.sites import stopping
 from secure_fgl.sites.process import PartyProcess, conduct, open_process
 from secure_fgl.store import captures
 from secure_fgl.store.files import Folder
@@ -41,10 +42,9 @@ from secure_fgl.store.sides.own_model import own_model
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.store.sides.release import HeldBack
 from secure_fgl.store.sides.sweeping import sweep_runs
-from secure_fgl.transports.nvflare.site import leaving
 from tests import forked
 from tests.audits.attack_tools import LEAK, attacked, row
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, side
+from tests.sites.stage import Parties, assemble, banks, side
 from tests.secure_fgl.cli_tools import invoke
 
 CONFIG = banks(policy="he", rounds=2).model_copy(update={"seed": 6})
@@ -69,9 +69,8 @@ class Direct:
 
 def play(parties: Parties) -> None:
     """Let all parties play their run to its end."""
-    folders = parties.folders.items()
-    others = {f.name: open_process(parties.kit(site)) for site, f in folders if site != SERVER_SITE}
-    conduct(open_process(parties.kit(SERVER_SITE)), Direct(others))
+    others = {name: open_process(parties.kit(name)) for name in parties.others}
+    conduct(open_process(parties.kit(AGGREGATOR_NAME)), Direct(others))
     for process in others.values():
         process.close()
 
@@ -117,7 +116,7 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def folder(parties: Parties, name: str) -> Path:
-    return next(f for f in parties.folders.values() if f.name == name)
+    return parties.folders[name]
 
 
 def copied(parties: Parties, name: str, to: Path) -> Path:
@@ -333,10 +332,9 @@ def test_a_run_that_is_not_over_keeps_its_captures_unless_it_is_given_up(
     tmp_path: Path,
 ) -> None:
     parties = assemble(banks(), tmp_path / "parties")
-    site = parties.charter.sites["client-1"]
-    process = open_process(parties.kit(site))
+    process = open_process(parties.kit(NAME))
     assert process.kit.me.party.role is Role.CLIENT
-    place, me = parties.folders[site], process.kit.me
+    place, me = parties.folders[NAME], process.kit.me
     with pytest.raises(UsageError, match="at work"):
         forget(place, me, everything=True)
     process.files.close()  # what the system does for a dead process
@@ -345,7 +343,7 @@ def test_a_run_that_is_not_over_keeps_its_captures_unless_it_is_given_up(
     assert forget(place, me, everything=True).note.what == ("captures", "models", "state")
     assert not list((place / "keys").rglob("*.key"))
     with pytest.raises(UsageError, match="cannot be resumed"):
-        open_process(parties.kit(site))
+        open_process(parties.kit(NAME))
     assert Run(place).verify().verdict == "own side holds, unsigned"
     said = invoke("site", "forget", place)
     assert said.exit_code == 2 and "--captures" in said.stderr
@@ -434,10 +432,10 @@ def test_a_sweep_that_was_interrupted_goes_on_and_signs_what_is_so(
 def test_a_run_that_was_swept_does_not_make_each_stop_fail(played: Parties, tmp_path: Path) -> None:
     place = copied(played, NAME, tmp_path)
     assert swept(place, 401) == [KINDS]
-    assert leaving.stop(place, seconds=5.0) == [played.charter.run]
+    assert stopping.stop(place, seconds=5.0) == [played.charter.run]
     shutil.rmtree(side(place) / "forgotten")  # the control: nobody said that it was destroyed
     with pytest.raises(SecureFglError):
-        leaving.stop(place, seconds=5.0)
+        stopping.stop(place, seconds=5.0)
 
 
 def test_a_sweep_believes_no_policy_but_the_run_s(played: Parties, tmp_path: Path) -> None:

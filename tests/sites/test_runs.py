@@ -12,6 +12,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.signal import Signal
 
 from protocols.errors import EvidenceError
+from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.charters.charter import Charter
 from secure_fgl.charters.party import PartyKit
 from secure_fgl.errors import UsageError
@@ -20,16 +21,17 @@ from secure_fgl.sites.process import PartyProcess, open_process
 from secure_fgl.store.budgets import BudgetStore
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.places import place_of, places_of
-from secure_fgl.transports.broker import channel, leaving
+from secure_fgl.sites import stopping
+from secure_fgl.transports.broker import channel
 from secure_fgl.transports.nvflare import wire
-from secure_fgl.transports.nvflare.checks import listed
+from secure_fgl.sites.checks import listed
 from secure_fgl.transports.nvflare.controller import Conductor
 from secure_fgl.transports.nvflare.executor import Seat
 from secure_fgl.transports.nvflare.job import write_job
-from tests.nvflare.stage import SERVER_SITE, Parties, another, assemble, banks
+from tests.sites.stage import Parties, another, assemble, banks
 from tests.secure_fgl.cli_tools import invoke
 
-SITE = "site-1"
+SITE = "client-1"
 
 
 @pytest.fixture
@@ -74,7 +76,7 @@ def test_a_run_that_was_never_joined_is_refused_before_anything_is_opened(
     # A job of that run: nobody listens under its name, and a job without a name is none.
     monkeypatch.setenv(channel.SOCKET_VARIABLE, str(party / channel.SOCKET))
     sent = wire.request("once", [b"x"], seconds=60.0, hold=60.0)
-    said = Seat(never).execute(wire.TASK, sent, FLContext(), Signal())
+    said = Seat(never).execute(TASK, sent, FLContext(), Signal())
     assert said.get_return_code() == ReturnCode.EARLY_TERMINATION
     for spelt in ("", "../" + never, never.upper(), never + "/"):
         for relay in (Seat, Conductor):
@@ -92,7 +94,7 @@ def test_what_is_no_run_s_name_is_no_path(run: str, parties: Parties) -> None:
 def test_a_link_is_no_run(parties: Parties, tmp_path: Path) -> None:
     """Neither one that bears a run's name, nor one in the place of the folder of all runs."""
     party, run = parties.folders[SITE], "cd" * 16
-    theirs = place_of(parties.folders["site-2"])
+    theirs = place_of(parties.folders["client-2"])
     (party / "runs" / run).symlink_to(theirs)
     with pytest.raises(UsageError, match="no such run"):
         place_of(party, run)
@@ -121,7 +123,7 @@ def test_a_charter_under_another_run_s_name_is_not_loaded(
 def test_two_runs_are_at_work_at_once_and_a_stop_ends_both(
     parties: Parties, second: Charter
 ) -> None:
-    party = parties.folders[SERVER_SITE]
+    party = parties.folders[AGGREGATOR_NAME]
     held = [open_process(PartyKit.load(party, run)) for run in places_of(party)]
     ledgers = [process.session.ledger for process in held]
     assert len({process.kit.run_folder for process in held}) == len(ledgers) == 2
@@ -130,9 +132,9 @@ def test_two_runs_are_at_work_at_once_and_a_stop_ends_both(
         process.files.close()  # what the system does for a dead process
     refused = invoke("site", "renew", party)
     assert refused.exit_code == 2 and "is not over" in refused.stderr
-    assert {*leaving.stop(party, seconds=5.0)} == {*places_of(party)}
+    assert {*stopping.stop(party, seconds=5.0)} == {*places_of(party)}
     for place in places_of(party).values():
-        assert leaving.was_stopped(place)
+        assert stopping.was_stopped(place)
         assert (place / "run" / "heads" / "aggregator.checkpoint").is_file()
     for run in places_of(party):
         said = invoke("audit", "verify", party, "--run", run)
@@ -140,19 +142,19 @@ def test_two_runs_are_at_work_at_once_and_a_stop_ends_both(
     for more, why in (((), "none is named"), (("--run", "ab" * 16), "no such run")):
         said = invoke("audit", "verify", party, *more)
         assert said.exit_code == 2 and why in " ".join(said.stderr.split())
-    leaving.go_on(place_of(party, second.run))
-    assert leaving.stop(party, run=parties.charter.run, seconds=5.0) == [parties.charter.run]
-    assert not leaving.was_stopped(place_of(party, second.run))
+    stopping.go_on(place_of(party, second.run))
+    assert stopping.stop(party, run=parties.charter.run, seconds=5.0) == [parties.charter.run]
+    assert not stopping.was_stopped(place_of(party, second.run))
 
 
 def test_a_full_disk_at_one_run_leaves_no_other_one_unstopped(
     parties: Parties, second: Charter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No word can be written, and one ledger not signed: all the same nothing starts."""
-    party, full = parties.folders[SERVER_SITE], min(parties.charter.run, second.run)
+    party, full = parties.folders[AGGREGATOR_NAME], min(parties.charter.run, second.run)
     for run in places_of(party):
         open_process(PartyKit.load(party, run)).files.close()
-    sign_off = leaving.sign_off
+    sign_off = stopping.sign_off
 
     def no_room(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -164,14 +166,14 @@ def test_a_full_disk_at_one_run_leaves_no_other_one_unstopped(
         sign_off(process)
 
     with monkeypatch.context() as patched:
-        patched.setattr(leaving, "replace", no_room)
-        patched.setattr(leaving, "sign_off", signed)
+        patched.setattr(stopping, "replace", no_room)
+        patched.setattr(stopping, "sign_off", signed)
         told = invoke("site", "stop", party)
         assert told.exit_code == 2 and full in told.stderr and "No space left" in told.stderr
         with pytest.raises(UsageError, match="No space left"):
-            leaving.stop(party, run=full, seconds=5.0)
+            stopping.stop(party, run=full, seconds=5.0)
     heads = {run: list((p / "run/heads").glob("*")) for run, p in places_of(party).items()}
-    assert all(leaving.was_stopped(place) for place in places_of(party).values())
+    assert all(stopping.was_stopped(place) for place in places_of(party).values())
     assert [run for run, head in heads.items() if not head] == [full]  # and it is signed later:
     again = invoke("site", "stop", party, "--format", "json")
     assert again.exit_code == 0 and json.loads(again.stdout) == {
@@ -183,7 +185,7 @@ def test_a_full_disk_at_one_run_leaves_no_other_one_unstopped(
 def test_a_job_names_its_run_and_goes_to_its_own_sites_alone(
     parties: Parties, second: Charter, tmp_path: Path
 ) -> None:
-    sites = [site for site in parties.folders if site != SERVER_SITE]
+    sites = [site for site in parties.folders if site != AGGREGATOR_NAME]
     named: dict[str, Any] = {}
     for charter in (parties.charter, second):
         job = write_job(tmp_path / charter.run, sites, charter=charter)

@@ -11,23 +11,22 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
-
+from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl._floors import NotOurCode
 from secure_fgl.errors import UsageError
-from secure_fgl.sites.answering import Answerer
+from secure_fgl.sites.session import Answerer
 from secure_fgl.sites.control import Control
 from secure_fgl.sites.process import PartyProcess, open_process
 from secure_fgl.sites.session import run
 from secure_fgl.sites.status import STATUS_FILE, State, read_status
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.broker.channel import listen, of_run
-from secure_fgl.transports.broker.codes import END, TASK, Code
+from secure_fgl.transports.broker.replies import END, TASK, Code
 from secure_fgl.transports.nvflare import party_process
-from secure_fgl.transports.nvflare.site import leaving, session, supervisor
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, side
+from secure_fgl.transports.nvflare.site import stopping, session, supervisor
+from tests.sites.stage import Parties, assemble, banks, side
 
-AUTHORITY = "site-6"
+AUTHORITY = "key-authority"
 ME = frozenset({os.geteuid()})
 
 
@@ -82,7 +81,7 @@ def test_a_ledger_that_was_closed_and_not_signed_is_signed_by_a_stop(
             process.close()
     head = side(made.folders[AUTHORITY]) / "heads" / f"{process.kit.name}.checkpoint"
     assert process.session.ended and not head.exists()
-    leaving.stop(made.folders[AUTHORITY], seconds=5.0)
+    stopping.stop(made.folders[AUTHORITY], seconds=5.0)
     ledger = side(made.folders[AUTHORITY]) / "ledger" / f"{process.kit.name}.jsonl"
     assert head.read_text().splitlines()[1] == str(len(ledger.read_bytes().splitlines()))
 
@@ -90,7 +89,7 @@ def test_a_ledger_that_was_closed_and_not_signed_is_signed_by_a_stop(
 def test_o9_an_aggregator_killed_as_its_run_ended_keeps_no_key_of_its_state(
     made: Parties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kit = made.kit(SERVER_SITE)
+    kit = made.kit(AGGREGATOR_NAME)
     process = open_process(kit)
     with monkeypatch.context() as patched:
         patched.setattr(process.state_stores, "destroy", die)
@@ -138,12 +137,12 @@ def test_a_stop_holds_though_a_start_took_the_last_one_back_meanwhile(
     folder = made.folders[AUTHORITY]
 
     def at_rest(place: Path) -> bool:
-        leaving.go_on(place)  # start --again, just before it is told to end
+        stopping.go_on(place)  # start --again, just before it is told to end
         return True
 
-    monkeypatch.setattr(leaving, "_at_rest", at_rest)
-    leaving.stop(folder, seconds=5.0)
-    assert leaving.was_stopped(place_of(folder))
+    monkeypatch.setattr(stopping, "_at_rest", at_rest)
+    stopping.stop(folder, seconds=5.0)
+    assert stopping.was_stopped(place_of(folder))
 
 
 @pytest.mark.parametrize("here", [True, False])
@@ -157,19 +156,19 @@ def test_a_stop_signals_nobody_whose_number_counts_elsewhere(
         with monkeypatch.context() as patched:
             patched.setattr(os, "getpid", lambda: other.pid)
             if not here:
-                patched.setattr(leaving, "_numbers", lambda: "another-boot 4026531836")
-            supervisor = leaving.only_supervisor(place)
+                patched.setattr(stopping, "_numbers", lambda: "another-boot 4026531836")
+            supervisor = stopping.only_supervisor(place)
             supervisor.__enter__()
         try:
             said = "has not ended" if here else "in another container"
             with pytest.raises(UsageError, match=said):
-                leaving.stop(folder, seconds=0.3)
-            assert leaving.was_stopped(place)
+                stopping.stop(folder, seconds=0.3)
+            assert stopping.was_stopped(place)
             assert (other.poll() is None) is not here
         finally:
             other.kill()
             supervisor.__exit__(None, None, None)
-        leaving.stop(folder, seconds=5.0)  # it is at rest, wherever it was
+        stopping.stop(folder, seconds=5.0)  # it is at rest, wherever it was
 
 
 @pytest.mark.parametrize("noted", [True, False])
@@ -183,8 +182,8 @@ def test_a_stop_takes_away_the_socket_of_a_killed_process_wherever_it_listened(
     listens.parent.mkdir(mode=0o700)
     listen(listens).close()  # as a process that is killed leaves it
     if noted:  # else the control: nobody said where it is
-        leaving.note_place(place, listens)
-    leaving.stop(folder, seconds=5.0)
+        stopping.note_place(place, listens)
+    stopping.stop(folder, seconds=5.0)
     assert listens.exists() is not noted
 
 
@@ -220,7 +219,7 @@ def test_a_stop_takes_no_socket_away_that_is_not_the_run_s(
             "below a file": f"/etc/passwd/socket.{place.name}",
         }
         (place / "site.socket").write_text(paths[noted])
-    assert leaving.stop(folder, seconds=5.0) == [place.name]
+    assert stopping.stop(folder, seconds=5.0) == [place.name]
     assert other.exists()
     assert mine.exists() is (noted == "below a file")  # else the control: where it is by default
 
@@ -233,6 +232,6 @@ def test_a_stop_by_root_takes_no_socket_of_another_user_away(made: Parties, tmp_
     listens.parent.mkdir(mode=0o700)
     listen(listens).close()
     os.chown(listens, 61_777, 61_777)
-    leaving.note_place(place, listens)
-    leaving.stop(folder, seconds=5.0)
+    stopping.note_place(place, listens)
+    stopping.stop(folder, seconds=5.0)
     assert listens.exists()

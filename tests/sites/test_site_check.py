@@ -19,8 +19,6 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
-
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.charters import joining, party
 from secure_fgl.charters.identity_file import new_identity
@@ -28,15 +26,15 @@ from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.sites.checks.lines import Line, Status, Subject, look
 from secure_fgl.store.budgets import BudgetStore
 from secure_fgl.store.sides.places import place_of
-from secure_fgl.transports.nvflare.checks import listed
-from secure_fgl.transports.nvflare.checks.kit_files import KitFiles
-from secure_fgl.transports.nvflare.checks.users import named
+from secure_fgl.sites.checks import listed
+from secure_fgl.sites.checks.kit_files import KitFiles
+from secure_fgl.sites.checks.users import named
 from secure_fgl.transports.nvflare.engine.listener import OTHERS_READ
 from secure_fgl.transports.nvflare.engine.memory import COMMUNICATION_FILE
-from secure_fgl.transports.nvflare.rules import versions
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
-from tests.nvflare.test_engine_relay import BEHIND, RELAY, with_relay
-from tests.nvflare.test_own_folders import NAMES, SPEC, own, tables
+from secure_fgl.charters import versions
+from tests.sites.stage import Parties, assemble, banks
+from tests.sites.test_engine_relay import BEHIND, RELAY, with_relay
+from tests.sites.test_own_folders import NAMES, SPEC, own, tables
 from tests.secure_fgl.cli_tools import invoke
 
 NORTH = "hospital-north"
@@ -69,7 +67,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Stage:
         tables(base / "data" / name, number)
     (base / "data" / SPEC_FILE).write_text(SPEC)
     parties = assemble(own(base / "data"), base / "parties")
-    site = parties.charter.sites[NORTH]
+    site = parties.charter.carriers[NORTH]
     kit = kits.provision(base / "kits", [site, "site-x"], port=kits.free_port())
     return Stage(parties.folders[site], kit.sites[site], base / "data", parties, kit.server)
 
@@ -83,7 +81,7 @@ def stage(made: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage
     monkeypatch.setenv("SECURE_FGL_DATA", str(data))
     monkeypatch.setenv("SECURE_FGL_BUDGETS", str(tmp_path / "budgets"))
     parties = Parties(made.parties.charter, folders)
-    return Stage(folders[made.parties.charter.sites[NORTH]], kit, data, parties, made.server)
+    return Stage(folders[made.parties.charter.carriers[NORTH]], kit, data, parties, made.server)
 
 
 @contextlib.contextmanager
@@ -169,7 +167,7 @@ def test_nothing_is_sent_but_by_the_last_two(stage: Stage, monkeypatch: pytest.M
 def test_the_aggregator_s_and_a_party_s_side_say_what_is_of_clients_alone(
     stage: Stage, made: Stage
 ) -> None:
-    stage.party = stage.parties.folders[SERVER_SITE]
+    stage.party = stage.parties.folders[AGGREGATOR_NAME]
     stage.kit = stage.party.parent.parent / "server"
     shutil.copytree(made.server, stage.kit)
     found = stage.lines(kit=True)
@@ -193,7 +191,7 @@ def _unsigned(stage: Stage) -> None:
 def _of_others(stage: Stage) -> None:
     (stage.party / "identity.json").unlink()
     new_identity(
-        stage.party, NORTH, party.load_identity(stage.parties.folders["site-1"]).party.role
+        stage.party, NORTH, party.load_identity(stage.parties.folders["client-1"]).party.role
     )
 
 
@@ -296,8 +294,8 @@ def test_o20_a_budget_that_does_not_cover_the_run_is_found(
 ) -> None:
     monkeypatch.setenv("SECURE_FGL_BUDGETS", str(tmp_path / "budgets"))
     parties = assemble(banks(policy="calibrated"), tmp_path / "parties")
-    stage = Stage(parties.folders["site-1"], tmp_path, tmp_path, parties, tmp_path)
-    name, plan = parties.kit("site-1").name, parties.charter.plan
+    stage = Stage(parties.folders["client-1"], tmp_path, tmp_path, parties, tmp_path)
+    name, plan = parties.kit("client-1").name, parties.charter.plan
     found = stage.lines()
     assert found["budget"].status is Status.OK and "by 0 runs" in found["budget"].said
     store, cap = BudgetStore(), parties.charter.policy.budget
@@ -382,7 +380,7 @@ def test_what_was_not_compared_is_not_called_ok(
     # A link, through which a process may hold it.
     (place_of(stage.party) / "lock").symlink_to(tmp_path / "elsewhere")
     assert failing(stage.lines()) == ["process"]
-    stage.party = stage.parties.folders[SERVER_SITE]
+    stage.party = stage.parties.folders[AGGREGATOR_NAME]
     assert stage.lines()["spec"].status is Status.OK  # the control: there is one
     monkeypatch.delenv("SECURE_FGL_DATA")
     found = stage.lines()
@@ -396,7 +394,7 @@ def test_a_server_that_is_not_there_or_not_ours_is_found(stage: Stage, tmp_path:
     assert failing(stage.lines(kit=True)) == ["server's name", "server"]
     foreign = kits.provision(tmp_path / "foreign", ["x"], port=kits.free_port())
     port = port_of(foreign.sites["x"])
-    _target(stage, SERVER_SITE, port)
+    _target(stage, AGGREGATOR_NAME, port)
     with listening(foreign.server, port):
         found = stage.lines(kit=True)
     assert failing(found) == ["server"] and "of one root" in found["server"].todo
@@ -404,7 +402,7 @@ def test_a_server_that_is_not_there_or_not_ours_is_found(stage: Stage, tmp_path:
     root = stage.kit / "startup" / "rootCA.pem"
     shutil.copy(stage.server / "startup" / "rootCA.pem", root)
     port = kits.free_port()
-    _target(stage, SERVER_SITE, port)
+    _target(stage, AGGREGATOR_NAME, port)
     with listening(stage.server, port):
         found = stage.lines(kit=True)
     assert "server" in failing(found) and "does not take this site" in found["server"].said
@@ -412,18 +410,18 @@ def test_a_server_that_is_not_there_or_not_ours_is_found(stage: Stage, tmp_path:
 
 def behind(stage: Stage, made: Stage, monkeypatch: pytest.MonkeyPatch, security: str) -> Path:
     """Give the stage's site a kit that names a relay, and return the relay's own kit."""
-    site = stage.parties.charter.sites[NORTH]
+    site = stage.parties.charter.carriers[NORTH]
     assert site in BEHIND
     plain, port = kits._project, kits.free_port()
     with monkeypatch.context() as patch:
         patch.setattr(kits, "_project", lambda *given: with_relay(plain(*given), port, security))
         several = kits.provision(
-            stage.party.parent / "relayed", [*BEHIND, "site-3"], port=kits.free_port()
+            stage.party.parent / "relayed", [*BEHIND, "client-3"], port=kits.free_port()
         )
     stage.kit = several.sites[site]
     found = KitFiles.open(stage.kit)
     assert (found.relay, found.dialled) == (RELAY, ("localhost", port))
-    direct = KitFiles.open(several.sites["site-3"])  # the control
+    direct = KitFiles.open(several.sites["client-3"])  # the control
     assert direct.relay == "" and direct.dialled[1] != port
     return several.server.parent / RELAY
 

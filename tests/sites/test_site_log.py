@@ -9,17 +9,15 @@ from unittest.mock import Mock
 
 import pytest
 
-pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
-
 from protocols.errors import RemoteProtocolError
 from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.errors import UsageError
-from secure_fgl.sites.answering import Answerer
+from secure_fgl.sites.session import Answerer
 from secure_fgl.store.sides import site_log
-from secure_fgl.transports.broker.codes import TASK, Code, Heard
+from secure_fgl.transports.broker.replies import TASK, Code, SiteReply
 from secure_fgl.transports.nvflare.site import session
-from tests.nvflare.stage import assemble
-from tests.nvflare.test_own_folders import NAMES, SPEC, own, tables
+from tests.sites.stage import assemble
+from tests.sites.test_own_folders import NAMES, SPEC, own, tables
 
 SENTINEL = "Zz-patient-4711"
 WHEN = "2026-11-26T05:00:00Z"
@@ -40,7 +38,7 @@ def test_o27_a_site_whose_data_cannot_be_read_tells_its_own_people_why(
     (data / SPEC_FILE).write_text(SPEC)
     parties = assemble(own(data), tmp_path / "parties")
     table = data / NAMES[0] / "nodes.csv"
-    folder = parties.folders[parties.charter.sites[NAMES[0]]]
+    folder = parties.folders[parties.charter.carriers[NAMES[0]]]
     monkeypatch.setenv("SECURE_FGL_DATA", str(data))
     monkeypatch.setattr(session, "Control", lambda *_, **__: None)
     monkeypatch.setattr(session, "socket", SimpleNamespace(socket=lambda fileno: None))
@@ -67,10 +65,10 @@ def test_o27_of_an_error_that_is_not_ours_the_class_and_the_place_are_told(tmp_p
 
         kit = SimpleNamespace(party=tmp_path, charter=SimpleNamespace(run="ab" * 16))
         answerer = Answerer(SimpleNamespace(kit=kit, receive=failing))  # type: ignore[arg-type]
-        assert answerer.answer(TASK, [b"x"]) == Heard(Code.FAILED)  # no word of why
+        assert answerer.answer(TASK, [b"x"]) == SiteReply(Code.FAILED)  # no word of why
         text = logged(tmp_path)
         assert error.__name__ in text and SENTINEL not in text
-        assert text.count("in secure_fgl.sites.answering, line") == number
+        assert text.count("in secure_fgl.sites.session, line") == number
 
 
 def test_o27_no_text_of_an_error_that_is_not_ours_is_written(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from protocols.errors import RemoteProtocolError
 from protocols.sessions.engine import Delivery
 from protocols.wire.envelope import Envelope
+from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.errors import UsageError
 from secure_fgl.sites.process import conduct, open_process
 from secure_fgl.sites.shown import facts_of, pairs_of, prometheus
@@ -23,7 +24,7 @@ from secure_fgl.sites.status import (
     StatusFile,
     read_status,
 )
-from tests.nvflare.stage import SERVER_SITE, assemble, banks
+from tests.sites.stage import assemble, banks
 from tests.secure_fgl.cli_tools import invoke
 
 SENTINEL = "patient-4711"
@@ -56,12 +57,10 @@ class Sites:
 def test_who_stays_away_is_named_and_what_is_lost_counted(tmp_path: Path) -> None:
     """Five clients, and one leaves before it uploads: the run goes on, and says who is away."""
     parties = assemble(banks(rounds=2), tmp_path)
-    processes = {}
-    for site, folder in parties.folders.items():
-        processes[folder.name] = open_process(parties.kit(site))
+    processes = {name: open_process(parties.kit(name)) for name in parties.folders}
     carried = Sites(processes, leaves="client-2", after=3)
     conduct(processes["aggregator"], carried)
-    status = read_status(parties.kit(SERVER_SITE).folder)
+    status = read_status(parties.kit(AGGREGATOR_NAME).folder)
     assert status.state == State.OVER and status.awaited == {}
     assert list(status.away) == ["client-2"]
     assert status.sent > 0 and status.received > 0 and status.round == 2
@@ -75,10 +74,10 @@ def test_who_stays_away_is_named_and_what_is_lost_counted(tmp_path: Path) -> Non
 
 
 def test_keys_that_are_handed_out_again_put_no_status_back(tmp_path: Path) -> None:
-    """Whoever conducts the run counts rounds by it, and cuts a job for a site at a round's end."""
+    """The aggregator's own people count rounds by it."""
     parties = assemble(banks(rounds=3, policy="he"), tmp_path)
-    processes = {f.name: open_process(parties.kit(s)) for s, f in parties.folders.items()}
-    folder = parties.kit(SERVER_SITE).folder
+    processes = {name: open_process(parties.kit(name)) for name in parties.folders}
+    folder = parties.kit(AGGREGATOR_NAME).folder
     found: list[tuple[set[str], Status]] = []
     at_site: list[tuple[int, int]] = []
 
@@ -107,7 +106,7 @@ def test_keys_that_are_handed_out_again_put_no_status_back(tmp_path: Path) -> No
 def test_at_a_site_keys_that_come_again_put_nothing_back(tmp_path: Path) -> None:
     """While it computes an answer its status is that of the last envelope before."""
     parties = assemble(banks(policy="he"), tmp_path)
-    processes = {f.name: open_process(parties.kit(s)) for s, f in parties.folders.items()}
+    processes = {name: open_process(parties.kit(name)) for name in parties.folders}
     carried = Sites(processes)
     offers: list[bytes] = []
     carry = carried.exchange
@@ -129,7 +128,7 @@ def test_a_status_says_that_a_session_stopped_and_not_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parties = assemble(banks(), tmp_path)
-    kit = parties.kit("site-1")
+    kit = parties.kit("client-1")
 
     def fails(*_: Any, **__: Any) -> None:
         raise ValueError(SENTINEL)
@@ -153,7 +152,7 @@ def test_a_status_says_that_a_session_stopped_and_not_why(
 
 def test_counts_go_on_after_a_kill_and_begin_anew_with_another_run(tmp_path: Path) -> None:
     parties = assemble(banks(), tmp_path / "a")
-    kit = parties.kit("site-1")
+    kit = parties.kit("client-1")
     first = StatusFile.of(kit)
     first.status.sent, first.status.lost, first.status.round = 70, [2], 3
     first.heard("aggregator")
@@ -211,7 +210,7 @@ def test_what_is_shown_says_for_how_long(tmp_path: Path) -> None:
 
 def test_what_own_noise_hides_from_all_others_is_in_no_status(tmp_path: Path) -> None:
     parties = assemble(banks(), tmp_path)
-    kit, office = parties.kit("site-1"), open_process(parties.kit(SERVER_SITE))
+    kit, office = parties.kit("client-1"), open_process(parties.kit(AGGREGATOR_NAME))
     first: Any = office.session
     sent, answer = next(d.data for d in first.start() if d.to == kit.name), b"answer"
     office.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.nvflare.traces import Wanted, of_bytes, of_row, of_text
+from tests.sites.traces import Wanted, of_bytes, of_row, of_text
 
 KEY = np.random.default_rng(1).bytes(32)
 TEXT, ROW = "six-random words of nobody", ("37.10286453", "-8412.906271")

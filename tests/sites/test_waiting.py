@@ -13,12 +13,12 @@ from protocols.sessions.engine import Delivery
 from protocols.wire.envelope import Envelope
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.sites.process import open_process
-from secure_fgl.transports.broker.codes import TASK, Code, Heard
-from secure_fgl.transports.broker.patience import SiteTransport
-from secure_fgl.transports.nvflare.site import patience
-from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
+from secure_fgl.transports.broker.replies import TASK, Code, SiteReply
+from secure_fgl.transports.broker import waiting
+from secure_fgl.transports.broker.waiting import SiteTransport
+from tests.sites.stage import Parties, assemble, banks
 
-CLIENTS = ("site-1", "site-2", "site-3", "site-4", "site-5")
+CLIENTS = ("client-1", "client-2", "client-3", "client-4", "client-5")
 DEADLINE = 60.0
 
 
@@ -49,13 +49,13 @@ class Told:
         bundles: Mapping[str, Sequence[bytes]],
         seconds: float,
         unhurried: Collection[str],
-    ) -> dict[str, Heard]:
+    ) -> dict[str, SiteReply]:
         found = {}
         for site, data in bundles.items():
             self.asked.append((site, self.clock.now))
             code = self.says(site, self.clock.now)
             if code is not Code.SILENT:
-                found[site] = Heard(code, data if code is Code.DONE else ())
+                found[site] = SiteReply(code, data if code is Code.DONE else ())
         if {*bundles} - {*found} - {*unhurried}:
             self.clock.sleep(seconds)
         return found
@@ -69,15 +69,18 @@ def parties(tmp_path_factory: pytest.TempPathFactory) -> Parties:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(patience, "time", made)
+    monkeypatch.setattr(waiting, "time", made)
     return made
 
 
 def transport(told: Told, parties: Parties | None = None) -> SiteTransport:
-    sites = {name: name for name in CLIENTS}
     if parties is None:
-        return SiteTransport(told, sites, deadline=lambda: DEADLINE, least=4)
-    return SiteTransport.of(parties.charter, told, deadline=lambda: DEADLINE)
+        return SiteTransport(told, CLIENTS, deadline=DEADLINE, least=4)
+    charter = parties.charter
+    least = charter.policy.smallest_cohort
+    return SiteTransport(
+        told, charter.carriers, deadline=DEADLINE, plan=charter.plan, least=least
+    )
 
 
 def ask(carried: SiteTransport) -> list[bytes]:
@@ -98,10 +101,10 @@ def known(told: Told) -> SiteTransport:
 
 @pytest.mark.parametrize("code", [Code.AWAY, Code.LEFT, Code.FAILED, Code.UNREADABLE])
 def test_nobody_waits_for_who_says_that_it_has_no_answer(code: Code, clock: Clock) -> None:
-    told = Told(clock, lambda site, now: code if site == "site-2" else Code.DONE)
+    told = Told(clock, lambda site, now: code if site == "client-2" else Code.DONE)
     carried = known(told)
     for _ in range(3):
-        assert ask(carried) == [b"site-1", b"site-3", b"site-4", b"site-5"]
+        assert ask(carried) == [b"client-1", b"client-3", b"client-4", b"client-5"]
     assert clock.now == 0.0
     told.says = lambda site, now: Code.DONE  # and it takes part again once it is back
     assert len(ask(carried)) == 5
@@ -109,7 +112,7 @@ def test_nobody_waits_for_who_says_that_it_has_no_answer(code: Code, clock: Cloc
 
 @pytest.mark.parametrize("code", [Code.AWAY, Code.BUSY])
 def test_below_the_smallest_cohort_all_are_waited_for(code: Code, clock: Clock) -> None:
-    away = ("site-2", "site-3")
+    away = ("client-2", "client-3")
     told = Told(clock, lambda site, now: code if site in away and now < 20 else Code.DONE)
     assert len(ask(known(told))) == 5
     assert 20 <= clock.now < 21
@@ -119,14 +122,14 @@ def test_below_the_smallest_cohort_all_are_waited_for(code: Code, clock: Clock) 
 @pytest.mark.parametrize("code", [Code.AWAY, Code.SILENT])
 def test_one_that_is_asked_alone_is_waited_for_once_at_most(code: Code, clock: Clock) -> None:
     """A client that was away is handed what it missed before each Ask, see `SharedTotals`."""
-    told = Told(clock, lambda site, now: code if site == "site-2" else Code.DONE)
+    told = Told(clock, lambda site, now: code if site == "client-2" else Code.DONE)
     carried = known(told)
     for _ in range(5):
-        assert carried.exchange([Delivery("site-2", b"a total that it missed")]) == []
+        assert carried.exchange([Delivery("client-2", b"a total that it missed")]) == []
     assert clock.now == (0.0 if code is Code.AWAY else DEADLINE)
-    carried.exchange([Delivery("site-1", b"another's")])
+    carried.exchange([Delivery("client-1", b"another's")])
     assert clock.now <= DEADLINE
-    two = [Delivery(name, b"x") for name in ("site-1", "site-2")]
+    two = [Delivery(name, b"x") for name in ("client-1", "client-2")]
     assert len(carried.exchange(two)) == 1 and clock.now <= DEADLINE
 
 
@@ -134,57 +137,57 @@ def test_who_is_asked_alone_is_waited_for_where_too_few_are_left_without_it(cloc
     """Two of five are just starting, or one is while another is gone: four are needed."""
     told = Told(clock, lambda site, now: Code.AWAY if now < 20 else Code.DONE)
     carried = known(told)
-    two = [Delivery(name, b"a total that it missed") for name in ("site-2", "site-3")]
+    two = [Delivery(name, b"a total that it missed") for name in ("client-2", "client-3")]
     assert len(carried.exchange(two)) >= 1 and 20 <= clock.now < 21
-    told.says = lambda site, now: Code.SILENT if site == "site-2" else Code.DONE
+    told.says = lambda site, now: Code.SILENT if site == "client-2" else Code.DONE
     assert len(ask(carried)) == 4  # the deadline was waited for it once
     began = clock.now
     told.says = lambda site, now: Code.AWAY if now < began + 30 else Code.DONE
-    assert len(carried.exchange([Delivery("site-3", b"x")])) == 1
+    assert len(carried.exchange([Delivery("client-3", b"x")])) == 1
     assert began + 30 <= clock.now < began + 31
 
 
 def test_others_whose_relay_says_that_they_are_away_do_not_count_as_there(clock: Clock) -> None:
-    told = Told(clock, lambda site, now: Code.AWAY if site == "site-2" else Code.DONE)
+    told = Told(clock, lambda site, now: Code.AWAY if site == "client-2" else Code.DONE)
     carried = known(told)
     assert len(ask(carried)) == 4 and clock.now == 0.0
-    assert len(carried.exchange([Delivery("site-3", b"x")])) == 1
-    told.says = lambda s, now: Code.AWAY if s == "site-2" or now < 20 else Code.DONE
-    assert len(carried.exchange([Delivery("site-3", b"x")])) == 1  # four are needed
+    assert len(carried.exchange([Delivery("client-3", b"x")])) == 1
+    told.says = lambda s, now: Code.AWAY if s == "client-2" or now < 20 else Code.DONE
+    assert len(carried.exchange([Delivery("client-3", b"x")])) == 1  # four are needed
     assert 20 <= clock.now < 21
     told.says = lambda site, now: Code.DONE
     assert len(ask(carried)) == 5
     began = clock.now
-    told.says = lambda site, now: Code.AWAY if site == "site-3" else Code.DONE
-    assert carried.exchange([Delivery("site-3", b"x")]) == []
+    told.says = lambda site, now: Code.AWAY if site == "client-3" else Code.DONE
+    assert carried.exchange([Delivery("client-3", b"x")]) == []
     assert clock.now == began  # the control: the others are four again
 
 
 def test_who_left_is_not_waited_for_even_below_the_smallest_cohort(clock: Clock) -> None:
-    told = Told(clock, lambda s, now: Code.LEFT if s in ("site-2", "site-3") else Code.DONE)
+    told = Told(clock, lambda s, now: Code.LEFT if s in ("client-2", "client-3") else Code.DONE)
     assert len(ask(known(told))) == 3
     assert clock.now == 0.0
 
 
 def test_a_hang_costs_one_deadline(clock: Clock) -> None:
     """First its relay waits with it; then the relay says at once that it is busy."""
-    told = Told(clock, lambda site, now: Code.SILENT if site == "site-2" else Code.DONE)
+    told = Told(clock, lambda site, now: Code.SILENT if site == "client-2" else Code.DONE)
     carried = known(told)
     assert len(ask(carried)) == 4 and clock.now == DEADLINE
     for code in (Code.BUSY, Code.SILENT, Code.AWAY):
-        told.says = lambda site, now, code=code: code if site == "site-2" else Code.DONE  # type: ignore[misc]
+        told.says = lambda site, now, code=code: code if site == "client-2" else Code.DONE  # type: ignore[misc]
         assert len(ask(carried)) == 4
     assert clock.now == DEADLINE
     told.says = lambda site, now: Code.DONE
     assert len(ask(carried)) == 5
-    told.says = lambda s, now: Code.BUSY if s == "site-2" and now < 80 else Code.DONE
+    told.says = lambda s, now: Code.BUSY if s == "client-2" and now < 80 else Code.DONE
     assert len(ask(carried)) == 5 and clock.now >= 80  # it is trusted again, and waited for
 
 
 def test_who_was_never_heard_of_is_waited_for_once(clock: Clock) -> None:
-    told = Told(clock, lambda s, now: Code.LEFT if s == "site-2" and now < 9 else Code.DONE)
+    told = Told(clock, lambda s, now: Code.LEFT if s == "client-2" and now < 9 else Code.DONE)
     assert len(ask(transport(told))) == 5
-    told = Told(clock, lambda s, now: Code.LEFT if s == "site-2" else Code.DONE)
+    told = Told(clock, lambda s, now: Code.LEFT if s == "client-2" else Code.DONE)
     carried, start = transport(told), clock.now
     for _ in range(3):
         assert len(ask(carried)) == 4
@@ -195,22 +198,21 @@ def test_other_roles_and_keys_are_waited_for(
     parties: Parties, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Real envelopes of the first keys: to the authority, then to all clients."""
-    process = open_process(parties.kit(SERVER_SITE))
+    process = open_process(parties.kit(AGGREGATOR_NAME))
     try:
         calls = list(process.session.start())  # type: ignore[attr-defined]
     finally:
         process.files.close()
     (call,) = calls
-    sites = parties.charter.sites
-    authority = sites[call.to]
+    authority = call.to
     told = Told(clock, lambda site, now: Code.DONE if now >= 30 else Code.LEFT)
     carried = transport(told, parties)
-    carried._known |= {*sites.values()}
+    carried._known |= {*parties.charter.carriers}
     assert carried.exchange(calls) == [Delivery(AGGREGATOR_NAME, call.data)]
     assert 30 <= clock.now < 31
     assert {site for site, _ in told.asked} == {authority}
     item = carried._items[next(i for i, m in carried._items.items() if m.part is Service.KEYS)]
-    assert carried._agrees(calls) and item.part in patience._AGREED
+    assert carried._agrees(calls) and item.part in waiting._AGREED
     told.says = lambda site, now: Code.DONE if now >= 50 else Code.AWAY
     client = Delivery("client-1", call.data)  # of an epoch's keys
     assert len(carried.exchange([client])) == 1 and clock.now >= 50
@@ -221,13 +223,13 @@ def test_other_roles_and_keys_are_waited_for(
     assert carried._agrees([client])
     assert not carried._agrees([client, Delivery("client-1", b"an Ask")])
     carried._items = {}  # the control: of anything else it is not
-    told.says = lambda site, now: Code.AWAY if site == sites["client-1"] else Code.DONE
+    told.says = lambda site, now: Code.AWAY if site == "client-1" else Code.DONE
     others = [Delivery(name, b"x") for name in ("client-2", "client-3", "client-4", "client-5")]
     before = clock.now
     assert len(carried.exchange([client, *others])) == 4 and clock.now == before
 
 
 def test_the_end_is_told_to_who_comes_back_in_time(clock: Clock) -> None:
-    told = Told(clock, lambda s, now: Code.AWAY if s == "site-2" and now < 12 else Code.DONE)
+    told = Told(clock, lambda s, now: Code.AWAY if s == "client-2" and now < 12 else Code.DONE)
     known(told).end(b"note")
-    assert ("site-2", 12.0) in told.asked and TASK
+    assert ("client-2", 12.0) in told.asked and TASK
