@@ -43,7 +43,7 @@ def broker_config(  # noqa: PLR0913, PLR0917 - one option a line of the configur
     publish to every party. Nobody else may connect, nobody administers, nothing is
     stored, and one port is open. Start the server with it: nats-server -c
     FOLDER/nats.conf. Write it again, and run nats-server --signal reload, when
-    another run begins.
+    another run begins. A charter that somebody did not sign is refused (exit 5).
 
     With --name it is one server of several: its files go to FOLDER/NAME, and that
     folder, under the same path, to its machine. Each names the others with --route.
@@ -55,6 +55,8 @@ def broker_config(  # noqa: PLR0913, PLR0917 - one option a line of the configur
     from secure_fgl.transports.broker.config import Cluster, write_config
 
     found = [load_charter(path) for path in charters]
+    for charter in found:
+        charter.check()
     several = Cluster(name, cluster, tuple(route), leaves, tuple(leaf))
     path = write_config(found, broker, listen=listen, cluster=several)
     facts = {
