@@ -161,7 +161,11 @@ def test_a_part_that_is_cut_or_changed_is_malformed_or_another_part(data: st.Dat
     assert 4 <= at < 21 or 37 <= at < 41
 
 
-@given(st.lists(st.binary(max_size=40), max_size=5), st.text("ab\"\u00e9", max_size=20), st.integers(0, 600))
+@given(
+    st.lists(st.binary(max_size=40), max_size=5),
+    st.text('ab"\u00e9', max_size=20),
+    st.integers(0, 600),
+)
 def test_a_head_and_envelopes_come_back(envelopes: list[bytes], word: str, number: int) -> None:
     head = {"do": word, "seconds": number}
     assert decode(encode(head, envelopes)) == (head, envelopes)
