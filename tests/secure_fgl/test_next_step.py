@@ -72,8 +72,9 @@ def test_a_running_office_shows_whom_it_waits_for_and_since_when(
     at_work.status.awaited = {"hospital-east": time.time() - 40}
     at_work.status.away = {"hospital-west": time.time() - 240}
     at_work._reach(State.RUNNING)
-    assert "running, round 4 of 30; waits for hospital-east (40 s); away: hospital-west (4 min)" in (
-        line(party)
+    assert (
+        "running, round 4 of 30; waits for hospital-east (40 s); away: hospital-west (4 min)"
+        in (line(party))
     )
     assert "Next" not in line(party)
 
