@@ -86,9 +86,12 @@ def test_a_run_without_a_process_is_started_again(party: Path) -> None:
 
 @pytest.mark.parametrize(
     ("state", "shown"),
-    [(State.OVER, "site hand-over parties/office --out aggregator.zip"),
-     (State.REFUSED, "see parties/office/site.log"), (State.STOPPED, "see parties/office/site.log")],
-)  # fmt: skip
+    [
+        (State.OVER, "site hand-over parties/office --out aggregator.zip"),
+        (State.REFUSED, "see parties/office/site.log"),
+        (State.STOPPED, "see parties/office/site.log"),
+    ],
+)
 def test_a_run_that_ended_says_what_is_left_to_do(party: Path, state: State, shown: str) -> None:
     joined(party)._reach(state)
     assert shown in line(party)
