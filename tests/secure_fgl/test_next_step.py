@@ -38,8 +38,8 @@ def joined(party: Path, run: str = RUN) -> StatusFile:
 
 def line(party: Path) -> str:
     """Return the line of its only run."""
-    _, told = next_steps(party, time.time())
-    return told
+    _, shown = next_steps(party, time.time())
+    return shown
 
 
 @pytest.fixture
