@@ -30,8 +30,8 @@ def parties_here() -> list[Path]:
     there = [Path(), *sorted(Path().glob("*")), *sorted(Path("parties").glob("*"))]
     if named := os.environ.get(PARTY_VARIABLE):
         there.append(Path(named))
-    found = {path.resolve(): path for path in there if (path / "identity.json").is_file()}
-    return list(found.values())
+    parties = {path.resolve(): path for path in there if (path / "identity.json").is_file()}
+    return list(parties.values())
 
 
 def next_steps(party: Path, now: float) -> Iterator[str]:

@@ -126,6 +126,6 @@ def test_a_kernel_that_refuses_lets_no_key_in(
         with pytest.raises(UsageError, match="cannot close its memory"):
             load_identity(tmp_path / "party")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(machine.sys, "platform", "darwin")
+        patch.setattr(sys, "platform", "darwin")
         assert look("memory", machine._memory, tmp_path).status is Status.NOT_CHECKED
         load_identity(tmp_path / "party")  # no prctl there: only core dumps are refused

@@ -38,8 +38,8 @@ def joined(party: Path, run: str = RUN) -> StatusFile:
 
 def line(party: Path) -> str:
     """Return the line of its only run."""
-    _, told = next_steps(party, time.time())
-    return told
+    _, shown = next_steps(party, time.time())
+    return shown
 
 
 @pytest.fixture
@@ -72,8 +72,9 @@ def test_a_running_office_shows_whom_it_waits_for_and_since_when(
     at_work.status.awaited = {"hospital-east": time.time() - 40}
     at_work.status.away = {"hospital-west": time.time() - 240}
     at_work._reach(State.RUNNING)
-    assert "running, round 4 of 30; waits for hospital-east (40 s); away: hospital-west (4 min)" in (
-        line(party)
+    assert (
+        "running, round 4 of 30; waits for hospital-east (40 s); away: hospital-west (4 min)"
+        in (line(party))
     )
     assert "Next" not in line(party)
 
@@ -85,9 +86,12 @@ def test_a_run_without_a_process_is_started_again(party: Path) -> None:
 
 @pytest.mark.parametrize(
     ("state", "shown"),
-    [(State.OVER, "site hand-over parties/office --out aggregator.zip"),
-     (State.REFUSED, "see parties/office/site.log"), (State.STOPPED, "see parties/office/site.log")],
-)  # fmt: skip
+    [
+        (State.OVER, "site hand-over parties/office --out aggregator.zip"),
+        (State.REFUSED, "see parties/office/site.log"),
+        (State.STOPPED, "see parties/office/site.log"),
+    ],
+)
 def test_a_run_that_ended_says_what_is_left_to_do(party: Path, state: State, shown: str) -> None:
     joined(party)._reach(state)
     assert shown in line(party)

@@ -124,7 +124,7 @@ class Walk:
 
     def _carried(self, source: Path, to: User, file: str) -> None:
         target = to.home / file
-        if not source.is_file() or target.exists() and cmp(source, target, shallow=False):
+        if not source.is_file() or (target.exists() and cmp(source, target, shallow=False)):
             return
         to.does(f"mkdir -p {Path(file).parent}")
         shutil.copyfile(source, target)
