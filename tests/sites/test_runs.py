@@ -7,23 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from protocols.errors import EvidenceError
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.charters.broker import CARRIER
 from secure_fgl.charters.charter import Charter
 from secure_fgl.charters.party import PartyKit
 from secure_fgl.errors import UsageError
+from secure_fgl.sites import stopping
+from secure_fgl.sites.checks import holdings, listed
 from secure_fgl.sites.checks.lines import Status
 from secure_fgl.sites.process import PartyProcess, open_process
 from secure_fgl.store.budgets import BudgetStore
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.places import place_of, places_of
-from secure_fgl.sites import stopping
 from secure_fgl.transports.broker import channel
 from secure_fgl.transports.broker.carrier import Connection
-from secure_fgl.sites.checks import holdings, listed
-from tests.sites.stage import Parties, another, assemble, banks
 from tests.secure_fgl.cli_tools import invoke
+from tests.sites.stage import Parties, another, assemble, banks
 
 NAME = "client-1"
 

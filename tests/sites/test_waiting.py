@@ -13,8 +13,8 @@ from protocols.sessions.engine import Delivery
 from protocols.wire.envelope import Envelope
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.sites.process import open_process
-from secure_fgl.transports.broker.replies import TASK, Code, SiteReply
 from secure_fgl.transports.broker import waiting
+from secure_fgl.transports.broker.replies import TASK, Code, SiteReply
 from secure_fgl.transports.broker.waiting import SiteTransport
 from tests.sites.stage import Parties, assemble, banks
 
@@ -78,9 +78,7 @@ def transport(told: Told, parties: Parties | None = None) -> SiteTransport:
         return SiteTransport(told, CLIENTS, deadline=DEADLINE, least=4)
     charter = parties.charter
     least = charter.policy.smallest_cohort
-    return SiteTransport(
-        told, charter.carriers, deadline=DEADLINE, plan=charter.plan, least=least
-    )
+    return SiteTransport(told, charter.carriers, deadline=DEADLINE, plan=charter.plan, least=least)
 
 
 def ask(carried: SiteTransport) -> list[bytes]:
