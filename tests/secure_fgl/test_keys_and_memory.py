@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from secure_fgl.charters import passphrase
 from secure_fgl.errors import UsageError
 from secure_fgl.isolation import kernel
 from secure_fgl.store import bundles, captures, client_models
-from secure_fgl.transports.nvflare.keys import passphrase
 
 READERS: dict[str, tuple[object, Callable[[Path], object]]] = {
     "audit bundle, approve": (bundles, lambda folder: bundles.load_key(folder / "key.pem")),

@@ -103,9 +103,9 @@ def test_nothing_is_sent_unless_the_broker_is_asked(
         monkeypatch.setattr(socket, name, sends)
     assert failing(stage.lines()) == []
     tried = [
-        Found("one", True, "as it is to be"),
-        Found("two", False, "not so"),
-        Found("x", None, "?"),
+        Finding("one", True, "as it is to be"),
+        Finding("two", False, "not so"),
+        Finding("x", None, "?"),
     ]
     monkeypatch.setattr(network, "check_broker", lambda *_: tried)
     found = [*listed.check_site(stage.party, broker=True)][len(listed.OFFLINE) :]
