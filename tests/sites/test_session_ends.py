@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl._floors import NotOurCode
 from secure_fgl.errors import UsageError
 from secure_fgl.sites import process as party_process
-from secure_fgl.sites import session, stopping
+from secure_fgl.sites import session, start, stopping
 from secure_fgl.sites.process import PartyProcess, open_process
 from secure_fgl.sites.session import Answerer, run
 from secure_fgl.sites.status import STATUS_FILE, State, read_status
@@ -135,6 +136,29 @@ def test_a_start_after_the_end_leaves_a_refusal_in_the_status(made: Parties) -> 
     assert (found.state, found.reason) == (State.REFUSED, "aggregator: stale")
 
 
+def test_a_start_that_cannot_begin_says_so_by_its_code(made: Parties) -> None:
+    """Where nobody may trust the charter it is not started again and again."""
+    folder, lines = made.folders[AUTHORITY], list[str]()
+    charter = replace(made.charter, signatures={})
+    (place_of(folder) / "charter.json").write_bytes(charter.encode())
+    assert start.start(folder, users=[os.geteuid()], say=lines.append) == 5
+    assert lines == []
+    assert "did not sign it" in (folder / "site.log").read_text()
+
+
+def test_a_stop_is_seen_though_start_says_nothing(made: Parties) -> None:
+    kit = made.kit(AUTHORITY)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert not session._ends(theirs, kit)
+        stopping.stop(kit.party, seconds=5.0)
+        assert session._ends(theirs, kit)
+        stopping.go_on(kit.folder)
+        assert not session._ends(theirs, kit)
+        ours.shutdown(socket.SHUT_WR)
+        assert session._ends(theirs, kit)  # and where it hung up
+
+
 def test_a_stop_holds_though_a_start_took_the_last_one_back_meanwhile(
     made: Parties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,8 +185,8 @@ def test_a_stop_signals_nobody_whose_number_counts_elsewhere(
             patched.setattr(os, "getpid", lambda: other.pid)
             if not here:
                 patched.setattr(stopping, "_numbers", lambda: "another-boot 4026531836")
-            start = stopping.only_one_start(place)
-            start.__enter__()
+            other_start = stopping.only_one_start(place)
+            other_start.__enter__()
         try:
             said = "has not ended" if here else "in another container"
             with pytest.raises(UsageError, match=said):
@@ -171,7 +195,7 @@ def test_a_stop_signals_nobody_whose_number_counts_elsewhere(
             assert (other.poll() is None) is not here
         finally:
             other.kill()
-            start.__exit__(None, None, None)
+            other_start.__exit__(None, None, None)
         stopping.stop(folder, seconds=5.0)  # it is at rest, wherever it was
 
 

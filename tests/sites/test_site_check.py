@@ -226,7 +226,7 @@ def test_a_folder_of_another_user_is_found(stage: Stage, monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "geteuid", lambda: other)
     line = look("folder", listed.OFFLINE["folder"], Subject(stage.party, None, utc()))
     assert line.status is Status.FAIL and f"another user, {named(owner)}" in line.said
-    assert "as root" in line.todo and line.code == 2
+    assert "as the party's user" in line.todo and line.code == 2
 
 
 def test_what_a_site_holds_is_looked_at(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,3 +285,16 @@ def test_o20_a_budget_that_does_not_cover_the_run_is_found(
     store.reserve(name, plan.data.name, "0" * 32, [repr(v) for v in curve], "0", cap)
     shown = invoke("site", "check", stage.party)
     assert shown.exit_code == 7 and "does not cover this run" in " ".join(shown.stdout.split())
+
+
+def test_what_was_not_compared_is_not_called_ok(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # A link, through which a process may hold it.
+    (place_of(stage.party) / "lock").symlink_to(tmp_path / "elsewhere")
+    assert failing(stage.lines()) == ["process"]
+    stage.party = stage.parties.folders[AGGREGATOR_NAME]
+    assert stage.lines()["spec"].status is Status.OK  # the control: there is one
+    monkeypatch.delenv("SECURE_FGL_DATA")
+    found = stage.lines()
+    assert found["spec"].status is Status.NOT_CHECKED and failing(found) == []

@@ -145,7 +145,7 @@ def test_who_is_asked_alone_is_waited_for_where_too_few_are_left_without_it(cloc
     assert began + 30 <= clock.now < began + 31
 
 
-def test_others_whose_relay_says_that_they_are_away_do_not_count_as_there(clock: Clock) -> None:
+def test_others_whose_carrier_says_that_they_are_away_do_not_count_as_there(clock: Clock) -> None:
     told = Told(clock, lambda site, now: Code.AWAY if site == "client-2" else Code.DONE)
     carried = known(told)
     assert len(ask(carried)) == 4 and clock.now == 0.0
