@@ -32,11 +32,9 @@ PATIENCE_S = 900  # of the few tests that are tried first; a fault may make one 
 WHOLE = (
     "tests",
     *("-n", "2", "--dist", "worksteal"),
-    # The first two read the source itself, and see that it changed; the third wants a process.
+    # They read the source itself, and see that it changed.
     "--ignore=tests/test_mutants.py",
     "--ignore=tests/test_repository.py",
-    "--ignore=tests/nvflare/test_nvflare_run.py",
-    "--ignore=tests/nvflare/test_nvflare_sites.py",
 )
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S.*?)(?: - |$)", re.MULTILINE)
 _BROKEN = re.compile(

@@ -13,6 +13,7 @@ import numpy as np
 from protocols.policy.policy import PrivacyPolicy
 from protocols.sessions.table import State
 from protocols.wire.inputs_digest import weights_digest
+from secure_fgl.charters.broker import _USER, Broker, _encoded
 from secure_fgl.charters.charter import Charter
 from secure_fgl.config import Config
 from secure_fgl.run.model_digest import npz_bytes
@@ -62,12 +63,21 @@ class Federation:
         return self.run(party) / "ledger" / f"{party}.jsonl"
 
 
+def public_key(number: int) -> str:
+    """Return a public key of a connection, as in a party's facts."""
+    return _encoded(_USER + bytes([number]) * 32)
+
+
 def agreed(toy: Toy, policy: PrivacyPolicy) -> Charter:
     """Return the charter of a toy run, signed by all."""
     shared = CONFIG.shared().model_copy(update={"policy": policy.name})
     names = [party["name"] for party in toy.roster.document()]
-    sites = {name: f"site-{number}" for number, name in enumerate(names)}
-    charter = Charter(toy.nonce, toy.roster, sites, toy.plan, toy.policy, shared, {})
+    carriers = {name: public_key(number) for number, name in enumerate(names)}
+    broker = Broker(("tls://localhost:4222",))
+    owners = {name: f"Organisation {name}" for name in names}
+    charter = Charter(
+        toy.nonce, toy.roster, carriers, broker, toy.plan, toy.policy, shared, {}, owners
+    )
     for name in names:
         charter = charter.signed_by(name, toy.identities[name].signing)
     return charter
@@ -96,7 +106,7 @@ def play(
     shared = CONFIG.shared().model_copy(update={"policy": chosen.name})
     algorithm: Any = countless() if noised else None
     bus = Bus(
-        chosen, rounds, FIVE, algorithm=algorithm, transport="nvflare", config=shared.agreed_text()
+        chosen, rounds, FIVE, algorithm=algorithm, transport="broker", config=shared.agreed_text()
     )
     bus.lose = losing or bus.lose
     bus.play(rounds)
@@ -120,7 +130,7 @@ def play(
 
 
 def _write(toy: Toy, charter: Charter, party: str, folder: Path) -> None:
-    roster = {"run": toy.run, "nonce": toy.nonce.hex(), "transport": "nvflare"}
+    roster = {"run": toy.run, "nonce": toy.nonce.hex(), "transport": "broker"}
     files: dict[str, bytes] = {
         "identity.json": json.dumps({"name": party, "seed": "5ec2e7" * 10}).encode(),
         "charter.json": charter.encode(),

@@ -101,9 +101,9 @@ def test_gathered_sides_are_a_run_that_verifies_reports_and_bundles(
     report = build_report(Run(run).view())
     assert not any("SIMULATION" in note for note in report.notes)
     assert not any("one process" in text for text in report.limits)
-    assert {p.name: p.site for p in report.parties} == dict(made.charter.sites)
+    assert {p.name: p.organisation for p in report.parties} == made.charter.organisations
     assert invoke("audit", "report", run).exit_code in (0, 3)
-    assert "site-1" in (run / "report" / "report.html").read_text()
+    assert "Organisation client-1" in (run / "report" / "report.html").read_text()
     bundle = write_bundle(run)
     assert "charter.json" in unpack(bundle.read_bytes())
     found = verify_path(bundle)
@@ -128,7 +128,9 @@ def _checked_by_hand(bundle: Path, parties: int) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Verified Successfully") == parties
     charter = bundle.parent / "bundle" / "charter.json"
-    charter.write_bytes(charter.read_bytes().replace(b"site-1", b"site-9"))
+    charter.write_bytes(
+        charter.read_bytes().replace(b"Organisation client-1", b"Organisation client-9")
+    )
     assert by_hand(blocks[3], bundle.parent).returncode != 0  # the control
 
 
@@ -333,7 +335,7 @@ def _compressed(files: dict[str, bytes]) -> bytes:
 
 
 def test_names_of_a_charter_are_escaped_in_reports(made: Federation, tmp_path: Path) -> None:
-    """A site's name is others' text. Only a charter that all signed is printed at all."""
+    """An organisation's name is others' text. Only a charter that all signed is printed at all."""
     from dataclasses import replace
 
     from audits.formats import render
@@ -341,17 +343,18 @@ def test_names_of_a_charter_are_escaped_in_reports(made: Federation, tmp_path: P
     evil = "<script>alert(1)</script>"
     view = Run(made.folders[MINE]).view()
     document = json.loads(view.charter_text)
-    document["sites"][OTHER] = evil
+    document["organisations"][OTHER] = evil
     unsigned = build_report(replace(view, charter_text=canonical(document)))
-    assert all(party.site == "" for party in unsigned.parties)
-    charter = replace(made.charter, sites={**made.charter.sites, OTHER: evil}, signatures={})
+    assert all(party.organisation == "" for party in unsigned.parties)
+    names = made.charter.organisations
+    charter = replace(made.charter, organisations={**names, OTHER: evil}, signatures={})
     for name, identity in made.toy.identities.items():
         charter = charter.signed_by(name, identity.signing)
     signed = build_report(replace(view, charter_text=charter.encode()))
-    assert evil in {party.site for party in signed.parties}
+    assert evil in {party.organisation for party in signed.parties}
     for name, data in render(signed, ("html", "md")).items():
         assert evil.encode() not in data, name
-    ugly = replace(made.charter, sites={**made.charter.sites, OTHER: "a\nb"}, signatures={})
+    ugly = replace(made.charter, organisations={**names, OTHER: "a\nb"}, signatures={})
     for name, identity in made.toy.identities.items():
         ugly = ugly.signed_by(name, identity.signing)
     assert verify(replace(view, charter_text=ugly.encode())).verdict == "FAILED at approvals"

@@ -163,7 +163,7 @@ def test_only_a_signed_ledger_holds_anothers_head(view: RunView) -> None:
 
 
 def test_a_simulation_ends_every_session(view: RunView) -> None:
-    text = view.roster_text.replace(b'"transport": "nvflare"', b'"transport": "memory"')
+    text = view.roster_text.replace(b'"transport": "broker"', b'"transport": "memory"')
     assert text != view.roster_text
     fails_at("files", replace(view, roster_text=text))
 

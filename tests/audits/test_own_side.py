@@ -24,7 +24,7 @@ from protocols.evidence.ledger import Entry
 from protocols.policy.budget import budget_origin
 from secure_fgl.store.finished_run import Run
 from tests.audits.forging import edit_last, entries_of, forge, sign
-from tests.audits.party_tools import Federation, play
+from tests.audits.party_tools import Federation, play, public_key
 from tests.audits.toy_run import AGGREGATOR, AUTHORITY, FIVE
 from tests.audits.verify_tools import fails_at, step, without
 
@@ -189,7 +189,10 @@ CLIENTS: dict[str, tuple[str, Spoil]] = {
         "approvals",
         _charter(lambda d: d.update(organisations={MINE: "another hospital"})),
     ),
-    "a site exchanged": ("approvals", _charter(lambda d: d["sites"].update({MINE: "site-99"}))),
+    "a connection exchanged": (
+        "approvals",
+        _charter(lambda d: d["carriers"].update({MINE: public_key(99)})),
+    ),
     "an entry edited": ("chain", _ledger(lambda data: data.replace(b'"round":1', b'"round":2', 1))),
     "an entry dropped": (
         "chain",
@@ -326,7 +329,7 @@ def test_the_report_of_a_side_speaks_of_that_party_alone(he: Federation) -> None
     assert any("alone" in text for text in made.limits)
     office = build_report(side(he, AGGREGATOR))
     assert "Nothing left the clients" not in office.verdict_strip[1].answer
-    assert {party.site for party in made.parties} == set(he.charter.sites.values())
+    assert {party.organisation for party in made.parties} == {*he.charter.organisations.values()}
 
 
 @pytest.mark.usefixtures("quick")

@@ -264,7 +264,7 @@ def test_nobody_signs_a_simulation_with_a_charter_or_an_empty_list_of_approvals(
     made_up = canonical(
         {
             **dict.fromkeys(("run", "nonce", "plan", "policy", "config"), ""),
-            "parties": [], "sites": {}, "signatures": {}, "organisations": names,
+            "parties": [], "carriers": {}, "signatures": {}, "organisations": names,
         }
     )  # fmt: skip
     nobody = canonical({"approvals": []})

@@ -252,8 +252,8 @@ def test_a_result_in_another_form_fails_at_chain(toy, view, change):
 def test_o26_the_transport_is_the_one_that_every_ledger_began_with(toy, view):
     # Were the word in roster.json all there is, one edit would take the label SIMULATION off.
     for party in view.ledgers:
-        fails_at("roster", forge(toy, view, party, edit_last("plan", transport="nvflare")))
-    relabelled = view.roster_text.replace(b'"memory"', b'"nvflare"')
+        fails_at("roster", forge(toy, view, party, edit_last("plan", transport="broker")))
+    relabelled = view.roster_text.replace(b'"memory"', b'"broker"')
     fails_at("roster", replace(view, roster_text=relabelled))
     unknown = view.roster_text.replace(b'"memory"', b'"pigeons"')
     fails_at("files", replace(view, roster_text=unknown))

@@ -75,8 +75,7 @@ def test_a_copy_under_a_new_name_is_judged_by_every_law(
 def test_a_copy_under_a_new_name_learns_the_same_at_sites(
     drop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
-    from tests.nvflare.test_equality import test_sites_learn_what_memory_learns as at_sites
+    from tests.sites.test_equality import test_sites_learn_what_memory_learns as at_sites
 
     forked.use(monkeypatch)  # a fresh process would not look into the folder
     write(drop)

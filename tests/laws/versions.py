@@ -179,8 +179,8 @@ def context(number: int, stage: Stage, world: World) -> str:
 
 def charter(number: int, stage: Stage, world: World) -> str:
     document = {
-        "run": "", "nonce": "00", "parties": [], "sites": {}, "policy": "", "config": "",
-        "signatures": {}, "plan": plan_text(number).decode(),
+        "run": "", "nonce": "00", "parties": [], "carriers": {}, "broker": {}, "policy": "",
+        "config": "", "signatures": {}, "plan": plan_text(number).decode(),
     }  # fmt: skip
     return said(lambda: Charter.decode(canonical(document)), 2)
 

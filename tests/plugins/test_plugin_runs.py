@@ -25,12 +25,12 @@ from secure_fgl.federation import Federation
 from secure_fgl.isolation.sandbox import Sandbox
 from secure_fgl.plugins import in_use, loading
 from secure_fgl.run.simulation import Preparation
+from secure_fgl.sites import process as party_process
 from secure_fgl.store.finished_run import Run
-from secure_fgl.transports.nvflare import party_process
 from tests.kept import kept
-from tests.nvflare.stage import Parties, assemble
 from tests.plugins.page import DATA, FEDPROX, MODEL, PARTITION, changed, config, write
 from tests.secure_fgl.cli_tools import invoke
+from tests.sites.stage import Parties, assemble
 
 OTHER = changed(("mu: float = 0.01", "mu: float = 0.02"))
 BANKS = """
@@ -247,7 +247,7 @@ def parties(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Parties:
 
 def test_each_site_runs_its_own_copy_or_none(parties: Parties, nothing_runs: list[str]) -> None:
     assert parties.charter.config.plugins == ("my_fedprox",)
-    kit, theirs = parties.kit("site-1"), parties.kit("site-1").folder / "plugins"
+    kit, theirs = parties.kit("client-1"), parties.kit("client-1").folder / "plugins"
     with pytest.raises(UsageError, match="There is no plug-in 'my_fedprox'"):
         party_process._prepared(kit)
     write(theirs, text=OTHER)
@@ -263,13 +263,13 @@ def test_no_charter_names_a_file_of_its_signer_s_machine(parties: Parties) -> No
     agreed = parties.charter.config.model_copy(update={"plugins": ("/tmp/my_fedprox.py",)})
     drawn_up = replace(parties.charter, config=agreed, signatures={})
     with pytest.raises(EvidenceError, match=r"each site's own \(plugins\)"):
-        sign(parties.folders["site-1"], drawn_up)
+        sign(parties.folders["client-1"], drawn_up)
 
 
 def test_a_site_with_the_plan_s_copy_takes_part(parties: Parties) -> None:
     for site in parties.folders:
         write(parties.kit(site).folder / "plugins")
-    for site in ("site-1", "localhost"):
+    for site in ("client-1", "aggregator"):
         process = party_process.open_process(parties.kit(site))
         assert process.prepared.plugins.code == parties.charter.plan.plugins
         process.files.close()

@@ -125,7 +125,7 @@ def _spoil_model(run: Path) -> None:
 
 
 def _relabel(run: Path) -> None:
-    _replace(run / "roster.json", b'"memory"', b'"nvflare"')
+    _replace(run / "roster.json", b'"memory"', b'"broker"')
 
 
 def _replace(path: Path, old: bytes, new: bytes) -> None:

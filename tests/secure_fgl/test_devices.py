@@ -80,7 +80,7 @@ def test_a_gpu_is_taken_where_there_is_one(monkeypatch: Patch) -> None:
     with pytest.raises(UsageError, match="no fork can go on with"):
         how_many(Config.parse(several), 100)
     # Isolated answers and sites apart have no device.
-    apart: list[dict[str, Any]] = [{"isolate": True}, {"transport": {"name": "nvflare"}}]
+    apart: list[dict[str, Any]] = [{"isolate": True}, {"transport": {"name": "broker"}}]
     for setting in apart:
         assert chosen(Config.parse({"device": "auto", **setting})) == "cpu"
         with pytest.raises(UsageError, match="cannot be computed on a GPU"):

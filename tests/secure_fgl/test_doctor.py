@@ -14,7 +14,6 @@ import pytest
 from secure_fgl import _floors
 from secure_fgl.doctor import installed, machine
 from secure_fgl.isolation.kernel import CannotIsolate
-from secure_fgl.transports.nvflare.checks import isolation
 from tests.secure_fgl.cli_tools import invoke
 
 Patch = pytest.MonkeyPatch
@@ -31,7 +30,6 @@ def healthy(tmp_path: Path, monkeypatch: Patch) -> Path:
         place = tmp_path / variable.lower()
         place.mkdir(mode=0o700)
         monkeypatch.setenv(variable, str(place))
-    monkeypatch.setattr(isolation, "_engines", lambda: iter(()))  # other tests have some at work
     return tmp_path / "runs"
 
 

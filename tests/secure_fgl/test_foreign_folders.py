@@ -455,8 +455,7 @@ def test_control_a_pipe_that_is_opened_as_a_file_is_waited_for(tmp_path: Path) -
 HARMLESS = ("O_PATH", "O_DIRECTORY", "os.devnull", "_DIRECTORY")
 ON_PURPOSE = {  # probes of what this process may open; none is in a folder of somebody else's
     "isolation/kernel.py": 1,
-    "transports/nvflare/checks/isolation.py": 1,
-    "transports/nvflare/checks/users.py": 1,
+    "isolation/separation.py": 1,
     "store/files.py": 1,  # the door
 }
 

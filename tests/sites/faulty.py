@@ -19,8 +19,8 @@ from protocols.evidence.ledger import read_lines
 from protocols.messages import Message
 from protocols.wire.envelope import Envelope, commitment
 from protocols.wire.gateway import Gateway
-from secure_fgl.sites.session import Answerer
 from secure_fgl.sites.process import open_process
+from secure_fgl.sites.session import Answerer
 from secure_fgl.store.sides.places import place_of
 from secure_fgl.transports.broker.replies import TASK, Code, SiteReply
 from tests.sites.one_process import Desk

@@ -14,6 +14,7 @@ from protocols.errors import EvidenceError
 from protocols.plan.parties import roles_of
 from protocols.wire.roles import Role, names_in
 from protocols.wire.roster import AGGREGATOR_NAME, Identity
+from secure_fgl.charters import joining, party
 from secure_fgl.charters.approvals import Word
 from secure_fgl.charters.changes import changes
 from secure_fgl.charters.charter import Charter
@@ -23,7 +24,6 @@ from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.run.naming import client_names, misnamed
-from secure_fgl.charters import joining, party
 from tests.sites.stage import Parties, assemble, banks
 
 NAMED = {"name": "by_owner", "names": ["Bank_E", "bank-a", "bank-c", "bank-b", "bank-d"]}

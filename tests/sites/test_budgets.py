@@ -22,8 +22,8 @@ from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME, Identity
 from protocols.wire.where import Where
 from secure_fgl.federation import Federation
-from secure_fgl.sites.session import Answerer
 from secure_fgl.sites.process import open_process
+from secure_fgl.sites.session import Answerer
 from secure_fgl.store.anchors import Anchor
 from secure_fgl.store.budgets import VARIABLE, BudgetStore, Door
 from secure_fgl.store.finished_run import Run

@@ -32,9 +32,9 @@ from secure_fgl.sites.process import conduct, open_process
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.hand_overs import gather_files
 from tests import forked
+from tests.secure_fgl.cli_tools import invoke
 from tests.sites.stage import Parties, assemble, banks, side
 from tests.sites.test_own_models import Direct
-from tests.secure_fgl.cli_tools import invoke
 
 POLICY = PrivacyPolicy.preset("masks").model_copy(
     update={

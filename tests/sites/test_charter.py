@@ -15,6 +15,7 @@ from crypto.signing.canonical import canonical
 from protocols.errors import EvidenceError
 from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME, Identity
+from secure_fgl.charters import joining, party
 from secure_fgl.charters.broker import Broker
 from secure_fgl.charters.charter import Charter
 from secure_fgl.charters.facts import party_of
@@ -23,7 +24,6 @@ from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.store.budgets import BudgetStore
 from secure_fgl.store.sides.places import place_of
-from secure_fgl.charters import joining, party
 from tests.sites.stage import Parties, assemble, banks
 
 ROOT = Path(__file__).resolve().parents[2]

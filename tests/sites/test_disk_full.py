@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from protocols.wire.envelope import Envelope
-from secure_fgl.sites.session import Answerer
 from secure_fgl.sites.process import open_process
+from secure_fgl.sites.session import Answerer
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.run_folder import FileStore
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over

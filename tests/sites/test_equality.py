@@ -1,8 +1,8 @@
 """Sites learn what the run in memory learns: every algorithm under every preset that admits it.
 
 With the sessions and the loop of real sites, in one process and without a network (`one_process`).
-What is drawn from the operating system and moves a result, noise, groups and the order of a relay's
-boxes, is the same in both runs (`Draws`): else no two runs of one seed are equal, wherever they are.
+What is drawn from the operating system and moves a result, noise, groups and the order of a
+relay's boxes, is the same in both runs (`Draws`): else no two runs of one seed are equal.
 """
 
 from __future__ import annotations

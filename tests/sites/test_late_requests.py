@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from protocols.errors import Replay
+from protocols.errors import RemoteProtocolError, Replay
 from protocols.evidence.ledger import read_lines
 from protocols.wire.envelope import Envelope
 from protocols.wire.inbox import Inbox
@@ -18,6 +18,7 @@ from secure_fgl.sites.process import open_process
 from secure_fgl.sites.session import Answerer
 from secure_fgl.store.finished_run import Run
 from secure_fgl.transports.broker.replies import END, TASK, Code, SiteReply
+from tests.sites.faulty import Sums
 from tests.sites.one_process import Desk, conducted, played, seated
 from tests.sites.stage import Parties, assemble, banks, gather, side
 
@@ -150,6 +151,42 @@ def test_o5_an_ask_that_stalls_and_comes_after_a_newer_one_ends_no_session(
     assert stage.result()["model_sha256"] == twin.result()["model_sha256"]
     verdict = Run(gather(stage, tmp_path / "gathered")).verify().verdict
     assert verdict == "self-consistent only"
+
+
+@dataclass
+class Unopened:
+    """The authority does not answer what it is asked to open in round 2, twice."""
+
+    missed: int = 0
+
+    def __call__(self, desk: Desk, party: str, task: str, sent: Sequence[bytes]) -> SiteReply:
+        if party == "key-authority" and task == TASK and self.missed < 2:
+            header = Envelope.decode(sent[0]).header
+            if header.round == 2 and header.item.endswith(".open"):
+                self.missed += 1
+                return SiteReply(Code.FAILED)  # nobody waits for it
+        return desk.deliver(party, task, sent)
+
+
+def test_who_goes_on_with_a_run_asks_for_the_total_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stays away, and the session that goes on stops in the same way."""
+    config = banks(rounds=3, policy="he")
+    twin = Federation.from_config(config).run(tmp_path / "memory")
+    sums, parties = Sums.watched(monkeypatch), assemble(config, tmp_path / "parties")
+    unopened = Unopened()
+    desk = seated(parties, unopened)
+    try:
+        for _ in range(2):
+            with pytest.raises(RemoteProtocolError, match="did not open the total"):
+                conducted(parties, desk)
+        conducted(parties, desk)
+    finally:
+        desk.close()
+    assert unopened.missed == 2 and parties.result()["lost_rounds"] == []
+    assert parties.result()["model_sha256"] == twin.model_sha256
+    assert set(sums.check(smallest=5)) == {5}
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from secure_fgl.isolation.sandbox import _KEPT
-from tests.sites import left
 from tests.secure_fgl.cli_tools import ROOT
+from tests.sites import left
 
 ORPHAN = "import os, sys, time; os.fork() and os._exit(0); os.setsid(); print(os.getpid()); \
 sys.stdout.flush(); os.close(1); time.sleep(600)"

@@ -15,11 +15,11 @@ from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.sites.process import open_process
 from secure_fgl.store.finished_run import Run
+from tests.secure_fgl.test_match_run import _config, _policy
 from tests.sites.alike import check_models, check_result
 from tests.sites.faulty import Dying
 from tests.sites.one_process import played
 from tests.sites.stage import Parties, assemble, gather
-from tests.secure_fgl.test_match_run import _config, _policy
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,7 @@ from protocols.errors import BadEnvelope, EvidenceError
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.roles import Role
 from protocols.wire.roster import Roster
+from secure_fgl.charters import joining, party, versions
 from secure_fgl.charters.changes import changes
 from secure_fgl.charters.charter import Charter
 from secure_fgl.charters.facts import misnamed_organisation
@@ -27,9 +28,8 @@ from secure_fgl.charters.parties import nameless
 from secure_fgl.charters.party import PartyKit
 from secure_fgl.consortium import Consortium
 from secure_fgl.errors import UsageError
-from secure_fgl.charters import joining, party, versions
-from tests.sites.stage import Parties, assemble, banks
 from tests.secure_fgl.cli_tools import invoke
+from tests.sites.stage import Parties, assemble, banks
 
 CLIENTS = {f"client-{n}": Role.CLIENT for n in range(1, 6)}
 OTHERS = {

@@ -25,9 +25,9 @@ from secure_fgl.sites.process import open_process
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.own_model import own_model
 from tests import forked
+from tests.secure_fgl.cli_tools import invoke
 from tests.sites import apart
 from tests.sites.stage import Parties, assemble
-from tests.secure_fgl.cli_tools import invoke
 
 NAMES = ("hospital-west", "hospital-north", "hospital-east", "hospital-south")
 READ = "all of them were read"

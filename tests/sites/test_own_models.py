@@ -44,8 +44,8 @@ from secure_fgl.store.sides.release import HeldBack
 from secure_fgl.store.sides.sweeping import sweep_runs
 from tests import forked
 from tests.audits.attack_tools import LEAK, attacked, row
-from tests.sites.stage import Parties, assemble, banks, side
 from tests.secure_fgl.cli_tools import invoke
+from tests.sites.stage import Parties, assemble, banks, side
 
 CONFIG = banks(policy="he", rounds=2).model_copy(update={"seed": 6})
 KEPT = {Role.CLIENT: Kept(models=60, ledgers=400), Role.AGGREGATOR: Kept(models=60)}

@@ -7,31 +7,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nvflare.apis.fl_constant import ReturnCode
-from nvflare.apis.fl_context import FLContext
-from nvflare.apis.signal import Signal
 
 from protocols.errors import EvidenceError
 from protocols.wire.roster import AGGREGATOR_NAME
+from secure_fgl.charters.broker import CARRIER
 from secure_fgl.charters.charter import Charter
 from secure_fgl.charters.party import PartyKit
 from secure_fgl.errors import UsageError
+from secure_fgl.sites import stopping
+from secure_fgl.sites.checks import holdings, listed
 from secure_fgl.sites.checks.lines import Status
 from secure_fgl.sites.process import PartyProcess, open_process
 from secure_fgl.store.budgets import BudgetStore
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.places import place_of, places_of
-from secure_fgl.sites import stopping
 from secure_fgl.transports.broker import channel
-from secure_fgl.transports.nvflare import wire
-from secure_fgl.sites.checks import listed
-from secure_fgl.transports.nvflare.controller import Conductor
-from secure_fgl.transports.nvflare.executor import Seat
-from secure_fgl.transports.nvflare.job import write_job
-from tests.sites.stage import Parties, another, assemble, banks
+from secure_fgl.transports.broker.carrier import Connection
 from tests.secure_fgl.cli_tools import invoke
+from tests.sites.stage import Parties, another, assemble, banks
 
-SITE = "client-1"
+NAME = "client-1"
 
 
 @pytest.fixture
@@ -48,7 +43,7 @@ def second(parties: Parties) -> Charter:
 def test_each_run_of_one_identity_has_a_folder_of_its_own(
     parties: Parties, second: Charter
 ) -> None:
-    party, first = parties.folders[SITE], parties.charter
+    party, first = parties.folders[NAME], parties.charter
     assert {*places_of(party)} == {first.run, second.run}
     for charter in (first, second):
         kit = PartyKit.load(party, charter.run)
@@ -62,10 +57,10 @@ def test_each_run_of_one_identity_has_a_folder_of_its_own(
 
 
 def test_a_run_that_was_never_joined_is_refused_before_anything_is_opened(
-    parties: Parties, second: Charter, monkeypatch: pytest.MonkeyPatch
+    parties: Parties, second: Charter
 ) -> None:
-    party, never = parties.folders[SITE], "ab" * 16
-    for words in ("stop", "check", "model --out x.npz", "hand-over --out x.zip"):
+    party, never = parties.folders[NAME], "ab" * 16
+    for words in ("start", "stop", "check", "model --out x.npz", "hand-over --out x.zip"):
         verb, *more = words.split()
         said = invoke("site", verb, party, "--run", never, *more)
         assert said.exit_code == 2, (words, said.stdout)
@@ -73,27 +68,21 @@ def test_a_run_that_was_never_joined_is_refused_before_anything_is_opened(
     with pytest.raises(UsageError, match="no such run"):
         PartyKit.load(party, never)
     before = sorted(path for path in party.rglob("*") if path.is_file())
-    # A job of that run: nobody listens under its name, and a job without a name is none.
-    monkeypatch.setenv(channel.SOCKET_VARIABLE, str(party / channel.SOCKET))
-    sent = wire.request("once", [b"x"], seconds=60.0, hold=60.0)
-    said = Seat(never).execute(TASK, sent, FLContext(), Signal())
-    assert said.get_return_code() == ReturnCode.EARLY_TERMINATION
     for spelt in ("", "../" + never, never.upper(), never + "/"):
-        for relay in (Seat, Conductor):
-            with pytest.raises(ValueError, match="names no run"):
-                relay(spelt)
+        with pytest.raises(ValueError, match="not the name of a run"):
+            channel.socket_of(party / channel.SOCKET, spelt)
     assert sorted(path for path in party.rglob("*") if path.is_file()) == before
 
 
 @pytest.mark.parametrize("run", ["..", "../../etc", "AB" * 16, "ab" * 15, "", "ab" * 16 + "\0"])
 def test_what_is_no_run_s_name_is_no_path(run: str, parties: Parties) -> None:
     with pytest.raises(UsageError, match="32 hexadecimal digits"):
-        place_of(parties.folders[SITE], run)
+        place_of(parties.folders[NAME], run)
 
 
 def test_a_link_is_no_run(parties: Parties, tmp_path: Path) -> None:
     """Neither one that bears a run's name, nor one in the place of the folder of all runs."""
-    party, run = parties.folders[SITE], "cd" * 16
+    party, run = parties.folders[NAME], "cd" * 16
     theirs = place_of(parties.folders["client-2"])
     (party / "runs" / run).symlink_to(theirs)
     with pytest.raises(UsageError, match="no such run"):
@@ -108,7 +97,7 @@ def test_a_link_is_no_run(parties: Parties, tmp_path: Path) -> None:
 def test_a_charter_under_another_run_s_name_is_not_loaded(
     parties: Parties, second: Charter
 ) -> None:
-    party = parties.folders[SITE]
+    party = parties.folders[NAME]
     (place_of(party, second.run) / "charter.json").write_bytes(parties.charter.encode())
     with pytest.raises(EvidenceError, match="of another run than the folder"):
         PartyKit.load(party, second.run)
@@ -182,22 +171,17 @@ def test_a_full_disk_at_one_run_leaves_no_other_one_unstopped(
     assert list((place_of(party, full) / "run" / "heads").glob("*"))
 
 
-def test_a_job_names_its_run_and_goes_to_its_own_sites_alone(
-    parties: Parties, second: Charter, tmp_path: Path
+def test_each_run_of_one_identity_has_a_socket_and_subjects_of_its_own(
+    parties: Parties, second: Charter
 ) -> None:
-    sites = [site for site in parties.folders if site != AGGREGATOR_NAME]
-    named: dict[str, Any] = {}
+    """One party, one key of its connection, two runs: nothing of one is heard in the other."""
+    party, named = parties.folders[NAME], set[str]()
     for charter in (parties.charter, second):
-        job = write_job(tmp_path / charter.run, sites, charter=charter)
-        read = [json.loads(file.read_text()) for file in sorted(job.rglob("config_fed_*.json"))]
-        client, server = read
-        named[charter.run] = {
-            client["executors"][0]["executor"]["args"]["run"],
-            server["workflows"][0]["args"]["run"],
-        }
-        meta = json.loads((job / "meta.json").read_text())
-        assert meta["deploy_map"] == {"app": ["server", *sites]}
-    assert named == {run: {run} for run in (parties.charter.run, second.run)}
+        to = Connection.load(party / CARRIER, charter.run)
+        assert charter.run in to.listens and to.listens not in named
+        named |= {to.listens, str(channel.socket_of(party / channel.SOCKET, charter.run))}
+    assert len(named) == 4
+    assert parties.charter.carriers[NAME] == second.carriers[NAME]
 
 
 def test_o20_one_budget_is_over_all_runs_of_an_identity(
@@ -206,7 +190,7 @@ def test_o20_one_budget_is_over_all_runs_of_an_identity(
     """What one run took is gone for the next one, which `site check` foresees."""
     monkeypatch.setenv("SECURE_FGL_BUDGETS", str(tmp_path / "budgets"))
     parties = assemble(banks(policy="calibrated"), tmp_path / "parties")
-    next_one, party = another(parties, banks(policy="calibrated")), parties.folders[SITE]
+    next_one, party = another(parties, banks(policy="calibrated")), parties.folders[NAME]
 
     def line() -> Any:
         found = {line.name: line for line in listed.check_site(party, run=next_one.run)}
@@ -216,7 +200,7 @@ def test_o20_one_budget_is_over_all_runs_of_an_identity(
     kit = PartyKit.load(party, parties.charter.run)
     plan, cap = kit.charter.plan, kit.charter.policy.budget
     assert cap is not None
-    (_, curve), *_ = listed.holdings.planned_spending(plan)
+    (_, curve), *_ = holdings.planned_spending(plan)
     store, spent = BudgetStore(kit.config().budget.store), [repr(v) for v in curve]
     store.reserve(kit.name, plan.data.name, kit.charter.run, spent, "0", cap)
     assert line().status is Status.FAIL and "does not cover this run" in line().said

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,16 +15,14 @@ import pytest
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl._floors import NotOurCode
 from secure_fgl.errors import UsageError
-from secure_fgl.sites.session import Answerer
-from secure_fgl.sites.control import Control
+from secure_fgl.sites import process as party_process
+from secure_fgl.sites import session, start, stopping
 from secure_fgl.sites.process import PartyProcess, open_process
-from secure_fgl.sites.session import run
+from secure_fgl.sites.session import Answerer, run
 from secure_fgl.sites.status import STATUS_FILE, State, read_status
 from secure_fgl.store.sides.places import place_of
-from secure_fgl.transports.broker.channel import listen, of_run
+from secure_fgl.transports.broker.channel import bound, socket_of
 from secure_fgl.transports.broker.replies import END, TASK, Code
-from secure_fgl.transports.nvflare import party_process
-from secure_fgl.transports.nvflare.site import stopping, session, supervisor
 from tests.sites.stage import Parties, assemble, banks, side
 
 AUTHORITY = "key-authority"
@@ -36,6 +35,12 @@ class Killed(BaseException):
 
 def die(*_: object, **__: object) -> None:
     raise Killed
+
+
+@pytest.fixture(autouse=True)
+def _network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process of these tests is not to lose its network for good."""
+    monkeypatch.setattr(session, "close_network", lambda: None)
 
 
 @pytest.fixture
@@ -100,8 +105,8 @@ def test_o9_an_aggregator_killed_as_its_run_ended_keeps_no_key_of_its_state(
     assert (keys / f"{kit.name}.key").is_file()
     ours, theirs = socket.socketpair()
     with theirs:
-        ours.close()  # it ends as soon as it waits for a relay
-        run(kit, kit.folder / "socket", ME, Control(theirs))
+        ours.close()  # it ends as soon as it waits for a carrier
+        run(kit, kit.folder / "socket", ME, theirs)
     assert not keys.exists() and not (kit.run_folder / "private").exists()
 
 
@@ -111,11 +116,11 @@ def test_a_start_after_the_end_finds_the_run_over(made: Parties) -> None:
     open_process(kit).close()
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        assert run(kit, kit.folder / "socket", ME, Control(theirs)) == 0
+        assert run(kit, kit.folder / "socket", ME, theirs) == 0
         assert read_status(kit.folder).state == State.OVER
         (kit.folder / STATUS_FILE).unlink()  # the control: nothing says that it is over
         with pytest.raises(UsageError, match="cannot be resumed"):
-            run(kit, kit.folder / "socket", ME, Control(theirs))
+            run(kit, kit.folder / "socket", ME, theirs)
 
 
 def test_a_start_after_the_end_leaves_a_refusal_in_the_status(made: Parties) -> None:
@@ -126,9 +131,32 @@ def test_a_start_after_the_end_leaves_a_refusal_in_the_status(made: Parties) -> 
     with ours, theirs:
         assert not session._is_over(kit)  # the control: nobody told it that the run is over
         process.close()
-        assert run(kit, kit.folder / "socket", ME, Control(theirs)) == 0
+        assert run(kit, kit.folder / "socket", ME, theirs) == 0
     found = read_status(kit.folder)
     assert (found.state, found.reason) == (State.REFUSED, "aggregator: stale")
+
+
+def test_a_start_that_cannot_begin_says_so_by_its_code(made: Parties) -> None:
+    """Where nobody may trust the charter it is not started again and again."""
+    folder, lines = made.folders[AUTHORITY], list[str]()
+    charter = replace(made.charter, signatures={})
+    (place_of(folder) / "charter.json").write_bytes(charter.encode())
+    assert start.start(folder, users=[os.geteuid()], say=lines.append) == 5
+    assert lines == []
+    assert "did not sign it" in (folder / "site.log").read_text()
+
+
+def test_a_stop_is_seen_though_start_says_nothing(made: Parties) -> None:
+    kit = made.kit(AUTHORITY)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert not session._ends(theirs, kit)
+        stopping.stop(kit.party, seconds=5.0)
+        assert session._ends(theirs, kit)
+        stopping.go_on(kit.folder)
+        assert not session._ends(theirs, kit)
+        ours.shutdown(socket.SHUT_WR)
+        assert session._ends(theirs, kit)  # and where it hung up
 
 
 def test_a_stop_holds_though_a_start_took_the_last_one_back_meanwhile(
@@ -149,7 +177,7 @@ def test_a_stop_holds_though_a_start_took_the_last_one_back_meanwhile(
 def test_a_stop_signals_nobody_whose_number_counts_elsewhere(
     here: bool, made: Parties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A supervisor in a container has a number that is another process's outside of it."""
+    """A start in a container has a number that is another process's outside of it."""
     folder = made.folders[AUTHORITY]
     place = place_of(folder)
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"]) as other:
@@ -157,8 +185,8 @@ def test_a_stop_signals_nobody_whose_number_counts_elsewhere(
             patched.setattr(os, "getpid", lambda: other.pid)
             if not here:
                 patched.setattr(stopping, "_numbers", lambda: "another-boot 4026531836")
-            supervisor = stopping.only_supervisor(place)
-            supervisor.__enter__()
+            other_start = stopping.only_one_start(place)
+            other_start.__enter__()
         try:
             said = "has not ended" if here else "in another container"
             with pytest.raises(UsageError, match=said):
@@ -167,71 +195,46 @@ def test_a_stop_signals_nobody_whose_number_counts_elsewhere(
             assert (other.poll() is None) is not here
         finally:
             other.kill()
-            supervisor.__exit__(None, None, None)
+            other_start.__exit__(None, None, None)
         stopping.stop(folder, seconds=5.0)  # it is at rest, wherever it was
 
 
-@pytest.mark.parametrize("noted", [True, False])
-def test_a_stop_takes_away_the_socket_of_a_killed_process_wherever_it_listened(
-    noted: bool, made: Parties, tmp_path: Path
-) -> None:
-    """Units keep it at /run/secure-fgl; while it is there the others wait for who comes back."""
+def test_a_stop_takes_away_the_socket_of_a_killed_process(made: Parties) -> None:
+    """While it is there the others wait for who comes back."""
     folder = made.folders[AUTHORITY]
-    place = place_of(folder)
-    listens = of_run(tmp_path / "meet" / "socket", place.name)
-    listens.parent.mkdir(mode=0o700)
-    listen(listens).close()  # as a process that is killed leaves it
-    if noted:  # else the control: nobody said where it is
-        stopping.note_place(place, listens)
+    left = socket_of(folder / "socket", place_of(folder).name)
+    another = socket_of(folder / "socket", "ab" * 16)
+    for path in (left, another):
+        bound(path).close()  # as a process that is killed leaves it
     stopping.stop(folder, seconds=5.0)
-    assert listens.exists() is not noted
+    assert not left.exists() and another.exists()  # which is of another run
 
 
-def test_a_supervisor_notes_where_its_process_listens(made: Parties, tmp_path: Path) -> None:
-    folder = made.folders[AUTHORITY]
-    place = place_of(folder)
-    (place / "charter.json").unlink()  # its process says so and ends at once
-    asked = tmp_path / "meet" / "socket"
-    assert supervisor.start(folder, place=asked, users=[os.geteuid()], say=lambda line: None) != 0
-    assert (place / "site.socket").read_text() == str(of_run(asked, place.name))
-
-
-@pytest.mark.parametrize("noted", ["another's", "a pipe", "no path", "long", "below a file"])
-def test_a_stop_takes_no_socket_away_that_is_not_the_run_s(
-    noted: str, made: Parties, tmp_path: Path
+@pytest.mark.parametrize("kind", ["a link", "a file", "a pipe"])
+def test_a_stop_takes_nothing_away_that_is_no_socket(
+    kind: str, made: Parties, tmp_path: Path
 ) -> None:
-    """Root may stop a site, and who writes into its folder may note any path there."""
+    """Root may stop a site, and who writes into its folder may put anything there."""
     folder = made.folders[AUTHORITY]
-    place = place_of(folder)
+    there = socket_of(folder / "socket", place_of(folder).name)
     other = tmp_path / "meet" / "docker.sock"
     other.parent.mkdir(mode=0o700)
-    listen(other).close()
-    mine = of_run(folder / "socket", place.name)
-    listen(mine).close()
-    (place / "site.socket").unlink(missing_ok=True)
-    if noted == "a pipe":
-        os.mkfifo(place / "site.socket")
+    bound(other).close()
+    if kind == "a link":
+        there.symlink_to(other)
+    elif kind == "a file":
+        there.write_text("mine")
     else:
-        paths = {
-            "another's": str(other),
-            "no path": "\0",
-            "long": "x" * 5000,
-            "below a file": f"/etc/passwd/socket.{place.name}",
-        }
-        (place / "site.socket").write_text(paths[noted])
-    assert stopping.stop(folder, seconds=5.0) == [place.name]
-    assert other.exists()
-    assert mine.exists() is (noted == "below a file")  # else the control: where it is by default
+        os.mkfifo(there)
+    assert stopping.stop(folder, seconds=5.0) == [place_of(folder).name]
+    assert other.exists() and os.path.lexists(there)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files another owner")
-def test_a_stop_by_root_takes_no_socket_of_another_user_away(made: Parties, tmp_path: Path) -> None:
+def test_a_stop_by_root_takes_no_socket_of_another_user_away(made: Parties) -> None:
     folder = made.folders[AUTHORITY]
-    place = place_of(folder)
-    listens = of_run(tmp_path / "meet" / "socket", place.name)
-    listens.parent.mkdir(mode=0o700)
-    listen(listens).close()
-    os.chown(listens, 61_777, 61_777)
-    stopping.note_place(place, listens)
+    there = socket_of(folder / "socket", place_of(folder).name)
+    bound(there).close()
+    os.chown(there, 61_777, 61_777)
     stopping.stop(folder, seconds=5.0)
-    assert listens.exists()
+    assert there.exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -12,10 +13,10 @@ import pytest
 from protocols.errors import RemoteProtocolError
 from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.errors import UsageError
+from secure_fgl.sites import session
 from secure_fgl.sites.session import Answerer
 from secure_fgl.store.sides import site_log
 from secure_fgl.transports.broker.replies import TASK, Code, SiteReply
-from secure_fgl.transports.nvflare.site import session
 from tests.sites.stage import assemble
 from tests.sites.test_own_folders import NAMES, SPEC, own, tables
 
@@ -38,10 +39,10 @@ def test_o27_a_site_whose_data_cannot_be_read_tells_its_own_people_why(
     (data / SPEC_FILE).write_text(SPEC)
     parties = assemble(own(data), tmp_path / "parties")
     table = data / NAMES[0] / "nodes.csv"
-    folder = parties.folders[parties.charter.carriers[NAMES[0]]]
+    folder = parties.folders[NAMES[0]]
     monkeypatch.setenv("SECURE_FGL_DATA", str(data))
-    monkeypatch.setattr(session, "Control", lambda *_, **__: None)
-    monkeypatch.setattr(session, "socket", SimpleNamespace(socket=lambda fileno: None))
+    monkeypatch.setattr(session, "close_network", lambda: None)  # of the process of this test
+    monkeypatch.setattr(session, "socket", SimpleNamespace(socket=lambda fileno: os.close(fileno)))
     monkeypatch.setattr(session, "signal", Mock())
     for number, broken in enumerate((f"1,fine,{SENTINEL},2", f"1,{SENTINEL},3,2")):
         lines = table.read_text().splitlines()

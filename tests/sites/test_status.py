@@ -24,8 +24,8 @@ from secure_fgl.sites.status import (
     StatusFile,
     read_status,
 )
-from tests.sites.stage import assemble, banks
 from tests.secure_fgl.cli_tools import invoke
+from tests.sites.stage import assemble, banks
 
 SENTINEL = "patient-4711"
 

@@ -13,8 +13,8 @@ from protocols.sessions.engine import Delivery
 from protocols.wire.envelope import Envelope
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.sites.process import open_process
-from secure_fgl.transports.broker.replies import TASK, Code, SiteReply
 from secure_fgl.transports.broker import waiting
+from secure_fgl.transports.broker.replies import TASK, Code, SiteReply
 from secure_fgl.transports.broker.waiting import SiteTransport
 from tests.sites.stage import Parties, assemble, banks
 
@@ -78,9 +78,7 @@ def transport(told: Told, parties: Parties | None = None) -> SiteTransport:
         return SiteTransport(told, CLIENTS, deadline=DEADLINE, least=4)
     charter = parties.charter
     least = charter.policy.smallest_cohort
-    return SiteTransport(
-        told, charter.carriers, deadline=DEADLINE, plan=charter.plan, least=least
-    )
+    return SiteTransport(told, charter.carriers, deadline=DEADLINE, plan=charter.plan, least=least)
 
 
 def ask(carried: SiteTransport) -> list[bytes]:
@@ -147,7 +145,7 @@ def test_who_is_asked_alone_is_waited_for_where_too_few_are_left_without_it(cloc
     assert began + 30 <= clock.now < began + 31
 
 
-def test_others_whose_relay_says_that_they_are_away_do_not_count_as_there(clock: Clock) -> None:
+def test_others_whose_carrier_says_that_they_are_away_do_not_count_as_there(clock: Clock) -> None:
     told = Told(clock, lambda site, now: Code.AWAY if site == "client-2" else Code.DONE)
     carried = known(told)
     assert len(ask(carried)) == 4 and clock.now == 0.0

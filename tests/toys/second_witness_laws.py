@@ -113,23 +113,18 @@ def test_a_killed_run_goes_on_to_the_same_result(
         resume._same(resume._killed_at(chosen, out, at, after=True), expected, out)
 
 
-def test_it_runs_over_nvflare_as_in_memory(
+def test_it_runs_between_sites_as_in_memory(
     recorded: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every party with a folder of its own, through our two NVFlare classes."""
-    pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
-    from secure_fgl.sites.process import conduct, open_process
-    from tests.nvflare import test_engine as engine
-    from tests.nvflare.stage import SERVER_SITE, assemble, gather
+    """Every party with a folder of its own, in its session of a run between organisations."""
+    from tests import forked
+    from tests.sites.one_process import played
+    from tests.sites.stage import assemble, gather
 
+    forked.use(monkeypatch)
     parties = assemble(config(NAME, POLICY), tmp_path / "parties")
-    seats = engine.seated(parties, monkeypatch)
-    sites = {k: v for k, v in parties.charter.sites.items() if v != SERVER_SITE}
-    carried = engine.transport(engine.executed(seats), sites, deadline=60.0)
-    digest = conduct(open_process(parties.kit(SERVER_SITE)), carried)
-    carried.end(parties.end())
-    assert digest == recorded(NAME, POLICY).result["model_sha256"]
-    monkeypatch.setattr("audits.evidence.roster_file.TRANSPORTS", ("memory", "nvflare"))
+    played(parties)
+    assert parties.result()["model_sha256"] == recorded(NAME, POLICY).result["model_sha256"]
     assert Run(gather(parties, tmp_path / "run")).verify().verdict == "self-consistent only"
 
 

@@ -99,12 +99,12 @@ def test_a_plan_s_code_is_that_of_every_folder_and_changes_with_a_byte(copy: Pat
 def test_it_is_admitted_planned_run_recorded_audited_and_resumed(
     copy: Path,
 ) -> None:
-    assert not laws(copy, LAWS, "not nvflare")
+    assert not laws(copy, LAWS, "not sites")
 
 
 @pytest.mark.long
-def test_it_runs_over_nvflare(copy: Path) -> None:
-    assert not laws(copy, LAWS, "nvflare")
+def test_it_runs_between_sites(copy: Path) -> None:
+    assert not laws(copy, LAWS, "sites")
 
 
 def test_the_house_rules_hold_for_it(copy: Path) -> None:

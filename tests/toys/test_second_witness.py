@@ -22,12 +22,12 @@ def test_a_new_role_is_one_file(copy: Path) -> None:
 
 
 def test_it_is_planned_run_recorded_verified_and_resumed(copy: Path) -> None:
-    assert not laws(copy, LAWS, "not nvflare and not attacks")
+    assert not laws(copy, LAWS, "not sites and not attacks")
 
 
 @pytest.mark.long
-def test_it_is_attacked_and_runs_over_nvflare(copy: Path) -> None:
-    assert not laws(copy, LAWS, "nvflare or attacks")
+def test_it_is_attacked_and_runs_between_sites(copy: Path) -> None:
+    assert not laws(copy, LAWS, "sites or attacks")
 
 
 @pytest.mark.long  # in the quick suite they are held against the toy of test_maximum.py

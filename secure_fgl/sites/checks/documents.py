@@ -36,7 +36,7 @@ def folder(subject: Subject) -> str:
             raise UsageError(
                 f"{path} belongs to another user, {named(found.st_uid)}.",
                 why="the party's process could not use it, or somebody else can change it",
-                fix="run site check as the party's user, or as root"
+                fix="run site check as the party's user"
                 if path == party
                 else f"chown {os.geteuid()} {path}",
             )

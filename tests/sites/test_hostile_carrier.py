@@ -1,0 +1,119 @@
+"""Carriers that do what they like to their own party's process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from secure_fgl.sites.session import Callers, OwnCarrier, serve
+from secure_fgl.transports.broker import channel
+from secure_fgl.transports.broker.messages import decode, encode
+from secure_fgl.transports.broker.replies import TASK, Code
+
+ME = frozenset({os.geteuid()})
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    folder = tmp_path / "party"
+    folder.mkdir(mode=0o700)
+    return folder / "socket"
+
+
+@pytest.fixture
+def listener(place: Path) -> Iterator[socket.socket]:
+    with channel.bound(place) as made:
+        made.listen(8)
+        yield made
+
+
+@pytest.mark.parametrize("stop", [True, False])
+def test_a_stopped_aggregator_sends_nothing_more_to_a_carrier_that_answers_at_once(
+    stop: bool, place: Path, listener: socket.socket
+) -> None:
+    came: list[list[bytes]] = []
+
+    def carrier() -> None:
+        with channel.connect(place) as connection, contextlib.suppress(channel.Gone):
+            while True:
+                came.append(decode(channel.receive(connection))[1])
+                channel.send(connection, encode({"replies": [["site", str(Code.AWAY), 0]]}))
+
+    stopped = threading.Event()
+    callers = Callers(listener, ME, stopped.is_set)
+    own = OwnCarrier(callers)
+    thread = threading.Thread(target=carrier)
+    thread.start()
+    assert own.carry(TASK, {"site": [b"one"]}, 60.0, ())["site"].code is Code.AWAY
+    if stop:
+        stopped.set()
+        with pytest.raises(channel.Stopped):
+            own.carry(TASK, {"site": [b"two"]}, 60.0, ())
+    else:
+        own.carry(TASK, {"site": [b"two"]}, 60.0, ())
+    callers.hang_up()
+    thread.join(10)
+    assert came == ([[b"one"]] if stop else [[b"one"], [b"two"]])
+
+
+@pytest.mark.parametrize("stop", [True, False])
+def test_a_carrier_that_sends_byte_by_byte_does_not_keep_a_site_from_stopping(
+    stop: bool, place: Path, listener: socket.socket
+) -> None:
+    answerer: Any = SimpleNamespace(over=False, broken=False, answer=None)
+    began, ends = threading.Event(), threading.Event()
+
+    def carrier() -> None:
+        with channel.connect(place, seconds=10.0) as connection, contextlib.suppress(OSError):
+            connection.sendall(channel.LENGTH.pack(1 << 16))
+            for _ in range(60):
+                connection.sendall(b" ")
+                began.set()
+                time.sleep(0.05)
+
+    dripping = threading.Thread(target=carrier)
+    dripping.start()
+    callers = Callers(listener, ME, ends.is_set)
+    serving = threading.Thread(target=serve, args=(answerer, callers))
+    serving.start()
+    assert began.wait(10)
+    if stop:
+        ends.set()
+    serving.join(1.5)
+    ended = not serving.is_alive()
+    ends.set()
+    dripping.join(10)
+    serving.join(10)
+    callers.hang_up()
+    assert ended == stop and not serving.is_alive()
+
+
+def test_a_folder_that_is_swapped_after_it_was_checked_gets_no_socket(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may rename the folder puts an open one in its place, with a link as the socket."""
+    channel.bound(place).close()  # what an earlier process left
+    victim, aside = place.parent.parent / "identity.json", place.parent.parent / "aside"
+    victim.write_text("mine")
+    is_socket = channel.stat.S_ISSOCK
+
+    def swapped(mode: int) -> bool:
+        place.parent.rename(aside)
+        place.parent.mkdir(mode=0o777)
+        place.symlink_to(victim)
+        return is_socket(mode)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(channel.stat, "S_ISSOCK", swapped)
+        with channel.bound(place):
+            assert is_socket((aside / "socket").lstat().st_mode)
+    assert place.is_symlink() and not is_socket(place.lstat().st_mode)
