@@ -243,7 +243,7 @@ def away(tmp_path_factory: pytest.TempPathFactory) -> Away:
         sites.planted[f"{AGGREGATOR_NAME} {CARRIER}"] = sooner
         for name in stage.folders:
             sites.start(name)
-        beyond(1)
+        until(lambda: stage.asked() >= 2)  # all have answered once
         sites.kill(ONE)
         until(lambda: ONE in stage.status(AGGREGATOR_NAME).away)
         until(lambda: ONE not in stage.status(AGGREGATOR_NAME).away)
