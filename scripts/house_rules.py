@@ -47,6 +47,7 @@ REGISTRIES = {
     "protocols/disclosures/registry.py": "finds what a disclosure's folder holds",
     "protocols/wire/roles.py": "finds the roles by file",
     "secure_fgl/data/_folder.py": "finds data sources and partitions by folder",
+    "secure_fgl/sites/start.py": "loads the program that its child runs, as `python -m` would",
     "secure_fgl/plugins/loading.py": "runs the plug-ins that a configuration names, by digest",
 }
 """Files that may import by a computed name. A new entry needs a reason and a reviewer."""

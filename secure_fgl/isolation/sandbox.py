@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -101,30 +101,31 @@ _prepared: list[tuple[Worker, socket.socket]] = []
 """A worker that was forked before this process held a key, and its channel."""
 
 
-def prepare() -> None:
+def prepare(serve: Callable[[int], None]) -> None:
     """Fork the worker of this process's one sandbox, before this process loads any key.
 
     The next `Sandbox` takes it. Where this process cannot fork, that one starts a fresh
     interpreter.
-    """
-    from secure_fgl.isolation import worker
 
+    Args:
+        serve: `worker.serve`; it is given the worker's end of the channel.
+    """
     if not can_fork():
         return
     ours, theirs = socket.socketpair()
 
-    def serve() -> int:
+    def work() -> int:
         kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
         os.environ.clear()
         os.environ.update(kept | ONE_THREAD)
         with open(os.devnull, "wb") as nothing:
             os.dup2(nothing.fileno(), 1)
             os.dup2(nothing.fileno(), 2)
-        worker.serve(os.dup(0))
+        serve(os.dup(0))
         return 0
 
     with theirs:
-        _prepared.append((Forked(serve, stdin=theirs.fileno(), leads=True), ours))
+        _prepared.append((Forked(work, stdin=theirs.fileno(), leads=True), ours))
 
 
 class Sandbox:

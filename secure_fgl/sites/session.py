@@ -24,6 +24,7 @@ from secure_fgl.charters.identity_file import name_and_role
 from secure_fgl.charters.party import PartyKit
 from secure_fgl.cli._shared.verb import exit_code
 from secure_fgl.errors import UsageError
+from secure_fgl.isolation import worker
 from secure_fgl.isolation.sandbox import prepare
 from secure_fgl.isolation.separation import close_network
 from secure_fgl.reasons import explain
@@ -357,7 +358,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     supervisor = socket.socket(fileno=os.dup(0))
     try:
         if name_and_role(given.party)[1] is Role.CLIENT:
-            prepare()  # before any key is loaded
+            prepare(worker.serve)  # before any key is loaded
         kit = PartyKit.load(given.party, given.run)
         return run(kit, given.socket, frozenset(given.users), supervisor)
     except Exception as error:

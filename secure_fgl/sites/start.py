@@ -23,7 +23,6 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-import secure_fgl
 from protocols.errors import SecureFglError
 from secure_fgl.charters.broker import CARRIER
 from secure_fgl.cli._shared.verb import exit_code
@@ -38,7 +37,7 @@ __all__ = ["HOUSE", "NOT_SEPARATED", "carry", "load", "main", "start"]
 
 NOT_SEPARATED = "NOT SEPARATED: all parties are one person's here, who holds everybody's keys"
 """What a rehearsal's run says of itself."""
-HOUSE = str(Path(secure_fgl.__file__).resolve().parents[1])
+HOUSE = str(Path(__file__).resolve().parents[2])
 """The folder of all floors, so that a process finds ours whatever folder it was started in."""
 _SESSION, _CARRIER = "secure_fgl.sites.session", "secure_fgl.transports.broker.carrier"
 _PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before each next start; then the last one

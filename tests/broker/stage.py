@@ -223,12 +223,13 @@ class Fork:
             os.dup2(out, 1)
             os.dup2(out, 2)
             os.closerange(3, 4096)
-            sys.stdout, sys.stderr = open(1, "w"), open(2, "w")  # noqa: PTH123, SIM115
+            sys.stdout, sys.stderr = (open(n, "w", closefd=False) for n in (1, 2))  # noqa: SIM115
             os._exit(work())
         except BaseException:
             import traceback
 
             traceback.print_exc()
+            sys.stderr.flush()
         finally:
             os._exit(70)
 
@@ -297,7 +298,7 @@ class Sites:
                 process.kill()
                 for kind in (SESSION, CARRIER):
                     with contextlib.suppress(OSError, ValueError):
-                        os.kill(self.pid(name, kind), signal.SIGKILL)
+                        os.kill(int(self._file(name, kind).read_text()), signal.SIGKILL)
 
     def start(self, name: str, *, again: bool = False) -> Fork:
         """Start a party's processes."""
