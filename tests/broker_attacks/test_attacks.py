@@ -353,8 +353,8 @@ def test_a_size_that_is_announced_takes_no_memory_before_it_came() -> None:
 def test_names_of_a_charter_write_nothing_into_a_configuration(stage: Stage) -> None:
     from dataclasses import replace
 
-    from secure_fgl.charters.charter import Charter
     from protocols.errors import EvidenceError
+    from secure_fgl.charters.charter import Charter
 
     assert Charter.decode(stage.charter.encode()).run == stage.charter.run
     keys = {**stage.charter.carriers, ONE: "U} ] } accounts { evil { users: [ {nkey: U"}
