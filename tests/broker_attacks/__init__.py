@@ -1,0 +1,1 @@
+"""The broker as an adversary sees it: what stays refused, and what is still open."""
