@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from secure_fgl.cli._shared.charters import OutOption
 from secure_fgl.cli._shared.options import PluginOption
 from secure_fgl.cli._shared.verb import Format, FormatOption, verb
+
+if TYPE_CHECKING:
+    from secure_fgl.charters.broker import Broker
+    from secure_fgl.charters.facts import Facts
 
 _TIME = re.compile(r"([1-9]\d{0,5})(s|m|h)")
 _UNITS = {"s": 1, "m": 60, "h": 3600}
@@ -54,30 +59,20 @@ def draw(  # noqa: PLR0913, PLR0917 - one option a fact
     """
     from dataclasses import replace
 
-    from protocols.wire.roles import Role
-    from secure_fgl.charters.broker import Broker, url_of
     from secure_fgl.charters.charter import Charter
-    from secure_fgl.charters.organisations import too_few
     from secure_fgl.cli._shared.charters import load_facts, tell, write_charter
     from secure_fgl.cli._shared.output import say
     from secure_fgl.config import Config
     from secure_fgl.consortium import Consortium
-    from secure_fgl.errors import UsageError
     from secure_fgl.federation import Federation
     from secure_fgl.transports.broker.config import new_root
 
     configuration = Config.load(config)
-    given = list(server) or [*filter(None, [configuration.transport.url])]
-    if not given:
-        raise UsageError("No server is named.", fix="--server fl.example.org, or transport.url")
-    seconds = _seconds(deadline)
-    meeting = Broker(tuple(map(url_of, given)), "", seconds)
+    meeting = _broker(server or [configuration.transport.url], _seconds(deadline))
     announced = [load_facts(path) for path in facts]
     if consortium is not None:
         Consortium.load(consortium).check(announced, meeting.hosts[0])
-    clients = [found for found in announced if found.party.role is Role.CLIENT]
-    if wrong := too_few(found.organisation for found in clients):
-        raise UsageError(f"No charter can be drawn up: these are {wrong}.")
+    _check_count(announced)
     federation = Federation.from_config(configuration, plugins)
     if broker is not None:
         meeting = replace(meeting, root=new_root(broker))
@@ -97,6 +92,28 @@ def draw(  # noqa: PLR0913, PLR0917 - one option a fact
             say(f"{found.party.name} has new keys, signed by those of {found.last_fingerprint}.")
     tell(charter, out, as_json=format is Format.json)
     return 0
+
+
+def _broker(servers: Sequence[str | None], seconds: int) -> Broker:
+    """Return the broker of these servers, without a root yet."""
+    from secure_fgl.charters.broker import Broker, url_of
+    from secure_fgl.errors import UsageError
+
+    given = [server for server in servers if server]
+    if not given:
+        raise UsageError("No server is named.", fix="--server fl.example.org, or transport.url")
+    return Broker(tuple(map(url_of, given)), "", seconds)
+
+
+def _check_count(announced: Sequence[Facts]) -> None:
+    """Raise UsageError unless enough organisations bring data."""
+    from protocols.wire.roles import Role
+    from secure_fgl.charters.organisations import too_few
+    from secure_fgl.errors import UsageError
+
+    clients = [found for found in announced if found.party.role is Role.CLIENT]
+    if wrong := too_few(found.organisation for found in clients):
+        raise UsageError(f"No charter can be drawn up: these are {wrong}.")
 
 
 def _seconds(text: str) -> int:

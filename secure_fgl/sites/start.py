@@ -20,13 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-import secure_fgl
 from protocols.errors import SecureFglError
 from secure_fgl.charters.broker import CARRIER
 from secure_fgl.cli._shared.verb import exit_code
 from secure_fgl.errors import BROKEN, BUDGET, DRIFT, USAGE, UsageError
 from secure_fgl.reasons import explain
-from secure_fgl.sites.stopping import go_on, only_one_start, was_stopped
+from secure_fgl.sites.stopped import go_on, only_one_start, was_stopped
 from secure_fgl.store.sides.places import RUNS, place_of
 from secure_fgl.transports.broker.channel import SOCKET, socket_of
 
@@ -34,7 +33,7 @@ __all__ = ["HOUSE", "NOT_SEPARATED", "carry", "main", "start"]
 
 NOT_SEPARATED = "NOT SEPARATED: all parties are one person's here, who holds everybody's keys"
 """What a rehearsal's run says of itself."""
-HOUSE = str(Path(secure_fgl.__file__).resolve().parents[1])
+HOUSE = str(Path(__file__).resolve().parents[2])
 """The folder of all floors, so that a process finds ours whatever folder it was started in."""
 _SESSION, _CARRIER = "secure_fgl.sites.session", "secure_fgl.transports.broker.carrier"
 _PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before each next start; then the last one
