@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,8 +13,12 @@ from secure_fgl.cli._shared.options import PluginOption
 from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from secure_fgl.charters.broker import Broker
+    from secure_fgl.charters.charter import Charter
     from secure_fgl.charters.facts import Facts
+    from secure_fgl.federation import Federation
 
 _TIME = re.compile(r"([1-9]\d{0,5})(s|m|h)")
 _UNITS = {"s": 1, "m": 60, "h": 3600}
@@ -59,33 +62,28 @@ def draw(  # noqa: PLR0913, PLR0917 - one option a fact
     """
     from dataclasses import replace
 
-    from secure_fgl.charters.charter import Charter
+    from protocols.wire.roles import Role
+    from secure_fgl.charters.organisations import too_few
     from secure_fgl.cli._shared.charters import load_facts, tell, write_charter
     from secure_fgl.cli._shared.output import say
     from secure_fgl.config import Config
     from secure_fgl.consortium import Consortium
+    from secure_fgl.errors import UsageError
     from secure_fgl.federation import Federation
     from secure_fgl.transports.broker.config import new_root
 
     configuration = Config.load(config)
-    meeting = _broker(server or [configuration.transport.url], _seconds(deadline))
+    meeting = _broker(server or [*filter(None, [configuration.transport.url])], deadline)
     announced = [load_facts(path) for path in facts]
     if consortium is not None:
         Consortium.load(consortium).check(announced, meeting.hosts[0])
-    _check_count(announced)
+    clients = [found for found in announced if found.party.role is Role.CLIENT]
+    if wrong := too_few(found.organisation for found in clients):
+        raise UsageError(f"No charter can be drawn up: these are {wrong}.")
     federation = Federation.from_config(configuration, plugins)
     if broker is not None:
         meeting = replace(meeting, root=new_root(broker))
-    charter = Charter.draw_up(
-        [found.party for found in announced],
-        {found.party.name: found.carrier for found in announced},
-        broker=meeting,
-        plan=federation.plan(),
-        policy=federation.policy,
-        config=federation.config,
-        organisations={found.party.name: found.organisation for found in announced},
-        spec=federation.own_spec(),
-    )
+    charter = _drawn(federation, announced, meeting)
     write_charter(out, charter, new=True)
     for found in announced:
         if found.renewal is not None:
@@ -94,26 +92,28 @@ def draw(  # noqa: PLR0913, PLR0917 - one option a fact
     return 0
 
 
-def _broker(servers: Sequence[str | None], seconds: int) -> Broker:
-    """Return the broker of these servers, without a root yet."""
+def _broker(servers: Sequence[str], deadline: str) -> Broker:
     from secure_fgl.charters.broker import Broker, url_of
     from secure_fgl.errors import UsageError
 
-    given = [server for server in servers if server]
-    if not given:
+    if not servers:
         raise UsageError("No server is named.", fix="--server fl.example.org, or transport.url")
-    return Broker(tuple(map(url_of, given)), "", seconds)
+    return Broker(tuple(map(url_of, servers)), "", _seconds(deadline))
 
 
-def _check_count(announced: Sequence[Facts]) -> None:
-    """Raise UsageError unless enough organisations bring data."""
-    from protocols.wire.roles import Role
-    from secure_fgl.charters.organisations import too_few
-    from secure_fgl.errors import UsageError
+def _drawn(federation: Federation, announced: Sequence[Facts], broker: Broker) -> Charter:
+    from secure_fgl.charters.charter import Charter
 
-    clients = [found for found in announced if found.party.role is Role.CLIENT]
-    if wrong := too_few(found.organisation for found in clients):
-        raise UsageError(f"No charter can be drawn up: these are {wrong}.")
+    return Charter.draw_up(
+        [found.party for found in announced],
+        {found.party.name: found.carrier for found in announced},
+        broker=broker,
+        plan=federation.plan(),
+        policy=federation.policy,
+        config=federation.config,
+        organisations={found.party.name: found.organisation for found in announced},
+        spec=federation.own_spec(),
+    )
 
 
 def _seconds(text: str) -> int:
