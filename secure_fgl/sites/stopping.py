@@ -8,12 +8,11 @@ stands, so that this site is held to all that it said and to nothing more.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,15 @@ from protocols.errors import SecureFglError
 from secure_fgl import _floors
 from secure_fgl.errors import UsageError
 from secure_fgl.run.clock import clock
+from secure_fgl.sites.stopped import (
+    NOTE,
+    at_rest,
+    go_on,
+    numbers,
+    only_one_start,
+    opened,
+    was_stopped,
+)
 from secure_fgl.store.files import held, open_plain, replace
 from secure_fgl.store.sides.places import place_of, places_of
 from secure_fgl.transports.broker.channel import SOCKET, socket_of
@@ -32,24 +40,11 @@ __all__ = [
     "go_on",
     "only_one_start",
     "sign_off",
-    "start_of",
     "stop",
     "was_stopped",
 ]
 
-_NOTE, _LOCK = "stopped", "site.lock"
 _LOOK_SECONDS = 0.1
-
-
-def was_stopped(folder: Path) -> bool:
-    """Tell whether this site's operator stopped a run, by its folder at the party."""
-    return (folder / _NOTE).exists()
-
-
-def go_on(folder: Path) -> None:
-    """Take the operator's word back."""
-    with contextlib.suppress(FileNotFoundError):
-        (folder / _NOTE).unlink()
 
 
 def sign_off(process: PartyProcess) -> None:
@@ -116,9 +111,9 @@ def stop(folder: str | Path, *, run: str | None = None, seconds: float) -> list[
 def _mark(place: Path) -> None:
     """Write the operator's word; on a full disk an empty file, which says as much."""
     try:
-        replace(place / _NOTE, f"{clock()}\n".encode())
+        replace(place / NOTE, f"{clock()}\n".encode())
     except OSError:
-        os.close(open_plain(place / _NOTE, os.O_CREAT | os.O_WRONLY))
+        os.close(open_plain(place / NOTE, os.O_CREAT | os.O_WRONLY))
 
 
 def _unwritten(place: Path, error: OSError) -> UsageError:
@@ -132,7 +127,7 @@ def _unwritten(place: Path, error: OSError) -> UsageError:
 
 def _ended(party: Path, place: Path, deadline: float) -> None:
     told = False
-    while not _at_rest(place):
+    while not at_rest(place):
         told = told or _tell(place)
         if time.monotonic() > deadline:
             raise UsageError(
@@ -170,63 +165,6 @@ def _take_away(party: Path, place: Path) -> None:
             os.close(folder)
 
 
-@contextlib.contextmanager
-def only_one_start(folder: Path) -> Iterator[None]:
-    """Hold the folder of a run at a party against a second `site start`.
-
-    Raises:
-        UsageError: another one is at work.
-    """
-    file = _opened(folder)
-    try:
-        if not held(file):
-            raise UsageError(
-                "This site was started already.",
-                why="another process of secure-fgl site start is at work on this run",
-                fix="end it first: secure-fgl site stop PARTY, or Ctrl-C where it runs",
-            )
-        os.ftruncate(file, 0)
-        os.pwrite(file, f"{os.getpid()} {_numbers()}".encode(), 0)
-        yield
-    finally:
-        os.close(file)  # which unlocks
-
-
-def start_of(folder: Path) -> int | None:
-    """Return the number of the process of `site start` for a run at this party, if it is here.
-
-    Nothing is written. Raises OSError where the file cannot be read.
-    """
-    try:
-        file = open_plain(folder / _LOCK, os.O_RDONLY)
-    except FileNotFoundError:
-        return None
-    try:
-        told, _, where = os.pread(file, 128, 0).decode("ascii", "replace").partition(" ")
-        if held(file, fcntl.LOCK_SH):
-            return None
-        return int(told) if told.isdecimal() and where == _numbers() else None
-    finally:
-        os.close(file)
-
-
-def _at_rest(folder: Path) -> bool:
-    file = _opened(folder)
-    try:
-        return held(file)
-    finally:
-        os.close(file)
-
-
-def _numbers() -> str:
-    """Return what tells apart where numbers of processes count: the boot, and the namespace."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-        return f"{boot} {os.stat('/proc/self/ns/pid').st_ino}"
-    except OSError:  # no /proc
-        return "- -"
-
-
 def _tell(folder: Path) -> bool:
     """Ask the supervisor to end; False while it has not said yet who it is.
 
@@ -234,12 +172,12 @@ def _tell(folder: Path) -> bool:
         UsageError: it runs where processes have other numbers, in a container or on another
             machine. It ends all the same once it sees that it was stopped, and starts nothing.
     """
-    file = _opened(folder)
+    file = opened(folder)
     try:
         told, _, where = os.pread(file, 128, 0).decode("ascii", "replace").partition(" ")
         if not (told.isdecimal() and where):
             return False
-        if where != _numbers():
+        if where != numbers():
             if held(file):
                 return True  # it ended, whatever its number was
             raise UsageError(
@@ -258,10 +196,3 @@ def _tell(folder: Path) -> bool:
         return True
     finally:
         os.close(file)
-
-
-def _opened(folder: Path) -> int:
-    try:
-        return open_plain(folder / _LOCK, os.O_CREAT | os.O_RDWR)
-    except OSError as error:
-        raise UsageError(f"{folder / _LOCK} cannot be opened ({error.strerror}).") from error

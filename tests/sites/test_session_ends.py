@@ -16,7 +16,7 @@ from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl._floors import NotOurCode
 from secure_fgl.errors import UsageError
 from secure_fgl.sites import process as party_process
-from secure_fgl.sites import session, start, stopping
+from secure_fgl.sites import session, start, stopped, stopping
 from secure_fgl.sites.process import PartyProcess, open_process
 from secure_fgl.sites.session import Answerer, run
 from secure_fgl.sites.status import STATUS_FILE, State, read_status
@@ -168,7 +168,7 @@ def test_a_stop_holds_though_a_start_took_the_last_one_back_meanwhile(
         stopping.go_on(place)  # start --again, just before it is told to end
         return True
 
-    monkeypatch.setattr(stopping, "_at_rest", at_rest)
+    monkeypatch.setattr(stopping, "at_rest", at_rest)
     stopping.stop(folder, seconds=5.0)
     assert stopping.was_stopped(place_of(folder))
 
@@ -184,7 +184,7 @@ def test_a_stop_signals_nobody_whose_number_counts_elsewhere(
         with monkeypatch.context() as patched:
             patched.setattr(os, "getpid", lambda: other.pid)
             if not here:
-                patched.setattr(stopping, "_numbers", lambda: "another-boot 4026531836")
+                patched.setattr(stopped, "numbers", lambda: "another-boot 4026531836")
             other_start = stopping.only_one_start(place)
             other_start.__enter__()
         try:

@@ -130,7 +130,7 @@ def test_what_is_of_clients_alone_is_not_checked_elsewhere(stage: Stage) -> None
 
 def _edited(stage: Stage) -> None:
     file = stage.party / CARRIER / f"{stage.parties.charter.run}.json"
-    file.write_text(file.read_text().replace("localhost", "elsewhere"))
+    file.write_text(json.dumps({**json.loads(file.read_text()), "inbox": "fgl.replies"}))
 
 
 def _another_s(stage: Stage) -> None:
