@@ -131,5 +131,3 @@ def _answers(callers: Callers, work: Work) -> None:
             return
         except Gone:
             callers.hang_up()
-
-

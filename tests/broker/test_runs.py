@@ -26,8 +26,8 @@ from secure_fgl.sites import session
 from secure_fgl.sites.status import State
 from secure_fgl.sites.stopping import stop
 from secure_fgl.transports.broker import requests
-from secure_fgl.transports.broker.server import start_server
 from secure_fgl.transports.broker.config import write_config
+from secure_fgl.transports.broker.server import start_server
 from tests.broker.stage import (
     CARRIER,
     SESSION,

@@ -325,9 +325,7 @@ def test_each_check_sees_its_fault(fault: str, own: Stage, tmp_path: Path) -> No
     assert not [f for n in harmless for f in findings.get(n, []) if f.ok is False]
 
 
-def test_a_server_of_another_root_or_none_fails_the_first_check(
-    own: Stage, tmp_path: Path
-) -> None:
+def test_a_server_of_another_root_or_none_fails_the_first_check(own: Stage, tmp_path: Path) -> None:
     (gone,) = (some for some in found(own).values())
     assert [(f.name, f.ok) for f in gone] == [("certificate", False)]
     url = own.charter.broker.urls[0]

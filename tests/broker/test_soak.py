@@ -22,7 +22,7 @@ ROUNDS = 200
 
 @pytest.mark.long
 def test_nothing_is_lost_but_what_a_fault_may_cost(tmp_path: Path) -> None:
-    draw, stage = random.Random(5), assemble(banks("he", rounds=ROUNDS), tmp_path, deadline=60)  # noqa: S311
+    draw, stage = random.Random(5), assemble(banks("he", rounds=ROUNDS), tmp_path, deadline=60)
     config = write_config([stage.charter], stage.broker, listen=f"localhost:{stage.port}")
     servers, killed = [start_server(config, stage.port)], dict[str, int]()
     try:

@@ -1,10 +1,11 @@
 """A server's configuration, from the charters of the runs that it carries.
 
 Each run is an account of its own, whose subjects no other account sees; runs that share a party's
-key are one. Each party is one user of it, known by the public key that its facts announced. What it may publish and subscribe follows from
-the plan's routes: a party hears what is sent to it, and may publish one reply to each message that
-it received; the aggregator may publish to every party, and hears its own replies. Nobody else is a
-user, nobody administers, nothing is stored, and no other port is open.
+key are one. Each party is one user of it, known by the public key that its facts announced. What it
+may publish and subscribe follows from the plan's routes: a party hears what is sent to it, and may
+publish one reply to each message that it received; the aggregator may publish to every party, and
+hears its own replies. Nobody else is a user, nobody administers, nothing is stored, and no other
+port is open.
 """
 
 from __future__ import annotations
