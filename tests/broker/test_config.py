@@ -26,7 +26,6 @@ from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.transports.broker.config import (
     MAX_PAYLOAD,
-    Cluster,
     Rights,
     message_limit,
     new_root,
@@ -215,18 +214,6 @@ def test_runs_that_share_a_key_are_one_account_since_a_server_knows_a_key_once(
         assert json.loads(users[key][3]) == [s for right in given for s in right.subscribe]
         if party == AGGREGATOR_NAME:
             assert json.loads(users[key][2]) == [s for right in given for s in right.publish]
-
-
-def test_servers_of_a_cluster_know_each_other_by_certificates(charters: list[Charter]) -> None:
-    cluster = Cluster("one", "0.0.0.0:6222", ("two:6222", "three:6222"), "0.0.0.0:7422")
-    text = server_config(charters, Path("/broker"), listen="0.0.0.0:4222", cluster=cluster)
-    inner = re.search(r"(?ms)^cluster \{$(.*?)^\}$", text)
-    assert inner is not None
-    assert "verify: true" in inner[1]
-    assert 'ca_file: "/broker/root.pem"' in inner[1]
-    assert '["nats-route://two:6222", "nats-route://three:6222"]' in inner[1]
-    assert "leafnodes {" in text
-    assert "jetstream" not in text
 
 
 def test_the_certificate_is_of_the_root_and_for_the_hosts(keys: Path, tmp_path: Path) -> None:

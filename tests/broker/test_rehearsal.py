@@ -110,14 +110,6 @@ def test_each_party_has_its_own_folder_beside_the_run(rehearsed: Rehearsed) -> N
     assert (rehearsed.parties / "broker" / "nats.conf").exists()
 
 
-def test_the_command_of_a_rehearsal_does_not_take_another_s_folder(rehearsed: Rehearsed) -> None:
-    done = subprocess.run(
-        rehearsal(rehearsed.folder), capture_output=True, text=True, check=False, timeout=60
-    )
-    assert done.returncode != 0
-    assert "out" in said(done)
-
-
 @pytest.fixture
 def begun(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """A rehearsal in the midst of many rounds."""
