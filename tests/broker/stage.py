@@ -8,6 +8,7 @@ which has imported what a fresh interpreter would import first: the same code, s
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -100,8 +101,6 @@ class Stage:
 
     def result(self) -> dict[str, Any]:
         """Return what the aggregator wrote at the end."""
-        import json
-
         found: dict[str, Any] = json.loads((self.side(AGGREGATOR_NAME) / "result.json").read_text())
         return found
 
@@ -305,7 +304,7 @@ class Sites:
         folder, stage = self.stage.folders[name], self.stage
 
         def work() -> int:
-            start.subprocess = SimpleNamespace(Popen=self._popen(name))  # type: ignore[assignment]
+            setattr(start, "subprocess", SimpleNamespace(Popen=self._popen(name)))  # noqa: B010
             more = ["--again"] if again else []
             return start.main([str(folder), "--run", stage.run, *more])
 

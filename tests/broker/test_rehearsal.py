@@ -68,7 +68,9 @@ class Rehearsed:
 @pytest.fixture(scope="module")
 def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> Rehearsed:
     folder = tmp_path_factory.mktemp("rehearsed")
-    done = subprocess.run(rehearsal(folder), capture_output=True, text=True, timeout=240)
+    done = subprocess.run(
+        rehearsal(folder), capture_output=True, text=True, check=False, timeout=240
+    )
     assert done.returncode == 0, said(done)
     return Rehearsed(folder, banks(clients=3), said(done))
 
@@ -81,7 +83,11 @@ def test_a_rehearsal_is_memorys_run(rehearsed: Rehearsed, memory: Memory) -> Non
 
 def test_its_evidence_verifies_and_says_that_one_person_held_all(rehearsed: Rehearsed) -> None:
     done = subprocess.run(
-        command("audit", "verify", rehearsed.out), capture_output=True, text=True, timeout=120
+        command("audit", "verify", rehearsed.out),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     assert done.returncode == 0, said(done)
     assert "NOT SEPARATED" in rehearsed.printed
@@ -102,12 +108,6 @@ def test_each_party_has_its_own_folder_beside_the_run(rehearsed: Rehearsed) -> N
         ledgers = {path.name for path in (run / "run" / "ledger").iterdir()}
         assert ledgers == {f"{name}.jsonl"}
     assert (rehearsed.parties / "broker" / "nats.conf").exists()
-
-
-def test_the_command_of_a_rehearsal_does_not_take_another_s_folder(rehearsed: Rehearsed) -> None:
-    done = subprocess.run(rehearsal(rehearsed.folder), capture_output=True, text=True, timeout=60)
-    assert done.returncode != 0
-    assert "out" in said(done)
 
 
 @pytest.fixture

@@ -74,10 +74,10 @@ class Apart:
 
 
 def trying(stage: Stage, sites: Sites, port: int) -> None:
-    """Let one party's processes try what the other of them may, before and after they give it up."""
+    """Let a party's two processes try what the other of them may, before and after."""
     folder = stage.folders[ONE]
     secret = [folder / "identity.json", stage.side(ONE).parent / "charter.json"]
-    close_files, close_network = separation.close_files, session.close_network
+    close_files, close_network = separation.close_files, separation.close_network
 
     def files(*given: object) -> None:
         for moment in ("before", "after"):
