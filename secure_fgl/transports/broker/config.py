@@ -57,6 +57,7 @@ _CERTIFICATE, _KEY = "server.pem", "server.key"
 MAX_PAYLOAD = PART + HEAD_BYTES
 _MAX_PENDING = 4 * MAX_PAYLOAD  # bytes that wait for one connection before the server drops it
 _REPLY_SECONDS = 120  # in which a party may reply to a message; a reply is held for 60 at most
+_SUBSCRIPTIONS = 64  # of one connection
 _SLACK = 1 << 20
 _ROOT_DAYS, _SERVER_DAYS = 3650, 397
 _PORT = 4222
@@ -212,7 +213,7 @@ def common(listen: str, folder: Path, *, connections: int) -> list[str]:
         f"max_payload: {MAX_PAYLOAD}",
         f"max_pending: {_MAX_PENDING}",
         "max_control_line: 1024",
-        "max_subscriptions: 64",
+        f"max_subscriptions: {_SUBSCRIPTIONS + connections}",  # the aggregator has one a party
         f"max_connections: {connections}",
         'ping_interval: "20s"',
         "ping_max: 2",
