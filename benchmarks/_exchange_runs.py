@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -60,8 +61,8 @@ def measured_runs(data: str, rounds: int, repeats: int, policies: Sequence[str])
     """Return seconds of runs on both transports, which take turns, and bytes on the wire.
 
     Either run counts from the end of the exchange in which the last party was heard of first: until
-    then the engine starts the job's processes, and clients load their data. Exchanges are those of
-    the aggregator's own process.
+    then sites start their processes, and clients load their data. Exchanges are those of the
+    aggregator's own process.
 
     Args:
         data: folder of data sets.
@@ -71,26 +72,26 @@ def measured_runs(data: str, rounds: int, repeats: int, policies: Sequence[str])
     """
     found: dict[str, Any] = {"rounds": rounds, "repeats": repeats}
     for policy in policies:
-        extra, ratio, walls, same = [], [], dict[str, list[float]](memory=[], nvflare=[]), set()
+        extra, ratio, walls, same = [], [], dict[str, list[float]](memory=[], broker=[]), set()
         begins: list[float] = []
         for _ in range(repeats):
             with tempfile.TemporaryDirectory() as folder:
                 memory, theirs, _ = _run(Path(folder) / "memory", policy, "memory", data, rounds)
-                told, seconds, wire = _run(Path(folder) / "nvf", policy, "nvflare", data, rounds)
+                told, seconds, wire = _run(Path(folder) / "broker", policy, "broker", data, rounds)
                 begun = there(read_lines((Path(folder) / "memory" / LEDGER).read_bytes()))
             if len(theirs) != len(seconds):
                 raise ArithmeticError("The two transports had other exchanges.")
             first = sum(seconds[:begun])
             wall, here = told["wall_s"] - first, memory["wall_s"] - sum(theirs[:begun])
             walls["memory"].append(here)
-            walls["nvflare"].append(wall)
+            walls["broker"].append(wall)
             begins.append(first)
             extra.append((wall - here) / (len(seconds) - begun))
             ratio.append(wire / (told["bytes_up"] + told["bytes_down"]))
             same.add(told["model_sha256"] == memory["model_sha256"])
         found |= {
             f"{policy}_memory_s": statistics.median(walls["memory"]),
-            f"{policy}_nvflare_s": statistics.median(walls["nvflare"]),
+            f"{policy}_broker_s": statistics.median(walls["broker"]),
             f"{policy}_until_all_are_there_s": statistics.median(begins),
             f"{policy}_exchanges": len(seconds) - begun,
             f"{policy}_more_an_exchange_s": statistics.median(extra),
@@ -127,12 +128,11 @@ def _run(
 
 
 def _server(out: Path) -> Wire | None:
-    """Return the server's wire once its kit is there."""
+    """Return the server's wire once its configuration is there."""
     try:
-        (file,) = Path(f"{out}.parties").glob("kits/**/localhost/startup/fed_server.json")
-        told = json.loads(file.read_text("utf-8"))
-        return Wire(int(told["servers"][0]["service"]["target"].rpartition(":")[2]))
-    except (OSError, ValueError, LookupError):
+        text = Path(f"{out}.parties/broker/nats.conf").read_text("utf-8")
+        return Wire(int(re.findall(r'listen: "localhost:([0-9]+)"', text)[0]))
+    except (OSError, LookupError):
         return None
 
 

@@ -11,7 +11,7 @@ import yaml
 
 from tests.test_deploy import COMPOSE, DEPLOY, ROOT, composed, steps
 
-LOADS = {"rehearsal.yaml": ["rehearsal"], "site.yaml": ["party"]}
+LOADS = {"rehearsal.yaml": ["rehearsal"], "compose.yaml": ["site", "party"]}
 """Services whose processes load libsodium: `rbcl` writes it to /tmp at each start."""
 
 
@@ -50,20 +50,22 @@ def test_each_compose_command_gives_what_the_file_asks_for() -> None:
     """Compose reads the whole file for every command, also for `down` and `exec`."""
     texts = [(DEPLOY / name).read_text("utf-8") for name in (*COMPOSE, "README.md")]
     commands = [found for text in texts for found in COMMAND.findall(text)]
-    assert len(commands) == 5 and [lacking(one) for one in commands] == [[]] * 5
+    assert len(commands) == 6 and [lacking(one) for one in commands] == [[]] * 6
     assert lacking("docker compose -f deploy/rehearsal.yaml down --volumes") == ["PILOT"]
     assert lacking("PILOT=./pilot docker compose -f deploy/rehearsal.yaml up") == ["PILOT"]
-    assert lacking("SITE=x docker compose -f deploy/site.yaml exec party true") == ["ORG", "SITE"]
-    used = {*re.findall(r"\$\{(\w+)", (DEPLOY / "site.yaml").read_text("utf-8"))}
+    used = {*re.findall(r"\$\{(\w+)", (DEPLOY / "compose.yaml").read_text("utf-8"))}
     for text in texts[1:]:
         assert all(re.search(rf"\b{name}\b", text) for name in used)
 
 
-def test_a_container_s_engine_comes_back_and_its_party_says_when() -> None:
+def test_a_broker_and_a_carrier_come_back_and_a_party_prints_when() -> None:
     """Docker starts no container of `on-failure` again after a reboot; the page says so."""
-    site = composed("site.yaml")["services"]
-    assert site["engine"]["restart"] == "unless-stopped"
-    assert site["party"]["restart"] == "on-failure:5"
+    services = composed("compose.yaml")["services"]
+    restarts = {name: service["restart"] for name, service in services.items()}
+    assert restarts == {
+        "broker": "unless-stopped", "site": "on-failure:5",
+        "party": "on-failure:5", "carrier": "unless-stopped",
+    }  # fmt: skip
     assert "needs `up -d` once more" in (DEPLOY / "README.md").read_text("utf-8")
 
 

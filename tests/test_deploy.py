@@ -1,38 +1,50 @@
-"""What `deploy/` says: linted as far as this machine allows, and held to programs that it names.
+"""What `deploy/` holds: linted as far as this machine allows, and its commands run.
 
-Nothing is built or started here; deploy/README.md says what was.
+The units' own commands run as real processes in folders laid out as theirs; see
+`test_the_units_commands_carry_a_run`. No container is started here.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
+import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
+import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from protocols.wire.roster import AGGREGATOR_NAME
 from scripts.house_rules import FLOORS
+from secure_fgl.charters.broker import Broker
 from secure_fgl.data import ROOT_VARIABLE
+from secure_fgl.sites.start import _SAID_WHY
 from secure_fgl.store import budgets, state_store
-from secure_fgl.transports.nvflare.checks import isolation
+from secure_fgl.transports.broker.config import new_root, write_config
+from secure_fgl.transports.broker.server import free_port
 from tests.secure_fgl.cli_tools import invoke
+from tests.sites.stage import Parties, assemble, banks
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
-COMPOSE = ("rehearsal.yaml", "site.yaml")
+COMPOSE = ("rehearsal.yaml", "compose.yaml")
 IMAGES = {"Dockerfile": "10001:10000", "Dockerfile.cpu": "10001:10001"}
 """Each image, and as whom its program runs."""
 UNITS = sorted(path.name for path in (DEPLOY / "systemd").glob("*.service"))
-PARTY, SWEEP = "secure-fgl-site@.service", "secure-fgl-sweep@.service"
+BROKER, SITE = "secure-fgl-broker.service", "secure-fgl-site@.service"
+PARTY, CARRIER = "secure-fgl-party@.service", "secure-fgl-carrier@.service"
+SWEEP = "secure-fgl-sweep@.service"
 TIMER = "secure-fgl-sweep@.timer"
 PINNED = re.compile(r"[a-z./-]+:\d+\.\d+\.\d+[a-z0-9.-]*(@sha256:[0-9a-f]{64})?")
 
@@ -53,7 +65,7 @@ def open_in(service: dict[str, Any]) -> list[str]:
         "read_only": service.get("read_only") is True,
         "cap_drop": service.get("cap_drop") == ["ALL"] and "cap_add" not in service,
         "privileges": service.get("security_opt") == ["no-new-privileges:true"],
-        "privileged": not {"privileged", "devices", "pid", "ipc", "ports"} & {*service},
+        "privileged": not {"privileged", "devices", "pid", "ipc"} & {*service},
         "image": PINNED.fullmatch(service.get("image", "")) is not None,
         "socket": "docker.sock" not in str(service.get("volumes")),
     }
@@ -74,55 +86,46 @@ def test_every_container_is_shut_in(name: str) -> None:
 
 def test_who_holds_keys_has_no_network_and_who_has_one_holds_none() -> None:
     assert composed("rehearsal.yaml")["services"]["rehearsal"]["network_mode"] == "none"
-    site = composed("site.yaml")["services"]
-    assert site["party"]["network_mode"] == "none" and "network_mode" not in site["engine"]
-    mounted = {name: " ".join(service["volumes"]) for name, service in site.items()}
+    services = composed("compose.yaml")["services"]
+    assert {name for name, s in services.items() if s.get("network_mode") == "none"} == {"party"}
+    mounted = {name: " ".join(service["volumes"]) for name, service in services.items()}
     for own in ("PARTY", "DATA", "BUDGETS"):
-        assert own in mounted["party"] and own not in mounted["engine"]
-    assert "secrets" not in site["engine"] and site["party"]["user"] != site["engine"]["user"]
-    assert "/kit:ro" in mounted["party"]
-    where = site["engine"]["environment"]["SECURE_FGL_SOCKET"]
-    assert site["party"]["command"][-2:] == ["--socket", where]
+        assert own in mounted["party"] and own not in mounted["carrier"] + mounted["broker"]
+    assert ["secrets" in s for s in services.values()] == [False, True, True, False]
+    assert len({services[name]["user"] for name in ("broker", "party", "carrier")}) == 3
+    party, carrier = services["party"]["command"], services["carrier"]["command"]
+    assert party[-1] == carrier[carrier.index("--socket") + 1]
+    assert party[party.index("--carrier-user") + 1] == services["carrier"]["user"].split(":")[0]
 
 
-def test_commands_of_containers_are_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_port_is_open_and_it_is_the_broker_s() -> None:
+    services = composed("compose.yaml")["services"]
+    assert {n: s["ports"] for n, s in services.items() if "ports" in s} == {"broker": ["4222:4222"]}
+    assert settings(BROKER)["SocketBindAllow"] == ["tcp:4222"]
+    assert all(settings(name)["SocketBindDeny"] == ["any"] for name in (BROKER, SITE, CARRIER))
+    profiles = {n: s["profiles"] for n, s in services.items()}
+    assert profiles == {
+        "broker": ["office"], "site": ["office", "site"], "party": ["apart"], "carrier": ["apart"],
+    }  # fmt: skip
+
+
+def test_commands_of_containers_are_ours(tmp_path: Path) -> None:
     """Each option is there: a program that does not know one says so before anything else."""
-    monkeypatch.setattr(isolation, "check_two_users", lambda party, kit: party + 1)
-    monkeypatch.setattr(isolation, "_engines", list)  # other tests have some at work
-    kit_in(tmp_path)
-    site, rehearsal = composed("site.yaml")["services"], composed("rehearsal.yaml")["services"]
-    party = [word.replace("/party", f"{tmp_path}/party") for word in site["party"]["command"]]
-    party = [word.replace("/kit", str(tmp_path)) for word in party]
-    found = invoke(*party)
-    assert found.exit_code == 2 and "is not a party's folder" in found.stderr
-    assert "No such option" in invoke(*party, "--sockets", "x").stderr  # the control
-    command = rehearsal["rehearsal"]["command"]
+    services, rehearsal = composed("compose.yaml")["services"], composed("rehearsal.yaml")
+    for name in ("site", "party"):
+        party = [w.replace("/party", f"{tmp_path}/party") for w in services[name]["command"]]
+        found = invoke(*party)
+        assert found.exit_code == 2 and "is not a party's folder" in found.stderr
+        assert "No such option" in invoke(*party, "--sockets", "x").stderr  # the control
+    carrier = [w.replace("${RUN:-}", "0" * 32) for w in services["carrier"]["command"]]
+    assert invoke(*carrier).exit_code == 2
+    assert "No such option" in invoke(*carrier, "--kit", "x").stderr
+    command = rehearsal["services"]["rehearsal"]["command"]
     found = invoke(
         *[w.replace("/pilot/", f"{tmp_path}/").replace("/runs/", f"{tmp_path}/") for w in command]
     )
     assert found.exit_code == 2 and "config.yaml" in found.stderr
-    assert engine_takes(site["engine"]["command"]) == "client"
-
-
-def kit_in(folder: Path) -> None:
-    (folder / "startup").mkdir()
-    (folder / "startup" / "fed_client.json").write_text("{}")
-
-
-def engine_takes(words: list[str]) -> str:
-    """Let NVFlare read its own options; return whether they are a client's or a server's."""
-    pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
-    from importlib import import_module
-
-    module = next(word for word in words if word.startswith("nvflare."))
-    found = import_module(module)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", [module, *words[words.index(module) + 1 :]])
-        given = found.parse_arguments()
-    assert {"secure_train=true", "config_folder=config"} <= {*given.set}
-    kind = "server" if "server_train" in module else "client"
-    assert getattr(given, f"fed_{kind}") == f"fed_{kind}.json"
-    return kind
+    assert services["broker"]["command"] == settings(BROKER)["ExecStart"][0].split()[1:]
 
 
 # --- the images ----------------------------------------------------------------------------------
@@ -180,42 +183,11 @@ def test_a_rehearsal_s_volume_belongs_to_its_user() -> None:
     assert unowned({**service, "user": "10002:10000"}, made) == ["/runs"]
 
 
-def test_the_page_hardens_the_kit_where_it_stays(tmp_path: Path) -> None:
-    """A server's kit names its own place once it is hardened; the page says so, and it is so."""
-    from secure_fgl.transports.nvflare.kits import harden
-
-    (local := tmp_path / "kit" / "local").mkdir(parents=True)
-    stored = {"args": {"storage": {"args": {"root_dir": "/tmp/nvflare/elsewhere"}}}}
-    given = {"components": [], "snapshot_persistor": stored}
-    (local / "resources.json.default").write_text(json.dumps(given), "utf-8")
-    harden(tmp_path / "kit")
-    assert str(tmp_path / "kit" / "state") in (local / "resources.json").read_text("utf-8")
-    page = (DEPLOY / "README.md").read_text("utf-8")
-    for folders in ("/srv/secure-fgl/SITE --kit /srv/nvflare/SITE", "/party --kit /kit"):
-        assert f"site harden {folders}" in page
-
-
-def test_root_s_check_on_the_page_is_of_the_unit_s_folders() -> None:
-    """It has the variables of the party's unit, its folder and its kit; all options are ours."""
-    page = (DEPLOY / "README.md").read_text("utf-8")
-    (line,) = re.findall(r"^SECURE_FGL_DATA=.*site check.*$", page, flags=re.M)
-    words = shlex.split(line.replace("SITE", "%i"))
-    given = dict(word.split("=", 1) for word in words if word.startswith("SECURE_FGL_"))
-    party = settings(PARTY)
-    told = dict(text.split("=", 1) for text in party["Environment"])
-    assert given == {name: told[name] for name in (ROOT_VARIABLE, budgets.VARIABLE)}
-    command, start = words[len(given) :], shlex.split(party["ExecStart"][0])
-    assert command == ["secure-fgl", "site", "check", *start[3:6]]
-    assert page.index("site harden /srv/secure-fgl/SITE") < page.index(line)
-    assert "No such option" not in invoke(*command[1:]).output
-    assert "No such option" in invoke(*command[1:], "--kits", "x").output  # the control
-
-
 def test_the_page_makes_the_folder_of_credentials_first() -> None:
     """Debian 12 has no /etc/credstore.encrypted, and systemd-creds does not make it."""
     page = (DEPLOY / "README.md").read_text("utf-8")
     assert 0 < page.find("install -d -m 0700 /etc/credstore.") < page.find("systemd-creds encrypt")
-    (where,) = {settings(name)["LoadCredentialEncrypted"][0] for name in (PARTY, SWEEP)}
+    (where,) = {settings(name)["LoadCredentialEncrypted"][0] for name in (SITE, PARTY, SWEEP)}
     assert where.partition(":")[2].startswith("/etc/credstore.encrypted/")
 
 
@@ -281,79 +253,145 @@ def test_units_are_what_systemd_knows(tmp_path: Path) -> None:
     assert "PrivatNetwork" in wrong  # the control
 
 
-def test_the_party_s_unit_has_no_network_and_a_user_of_its_own() -> None:
-    party = settings(PARTY)
-    assert party["PrivateNetwork"] == ["yes"] and party["RestrictAddressFamilies"] == ["AF_UNIX"]
-    assert party["LoadCredentialEncrypted"][0].startswith("secure-fgl-passphrase:")
-    assert "landlock_restrict_self" in party["SystemCallFilter"][0]
-    # With these the kernel would not say who calls, or the supervisor not see that a session works.
-    assert not {"PrivateUsers", "ProtectProc", "DynamicUser"} & {*party}
-    engines = [settings(name) for name in UNITS if name not in (PARTY, SWEEP)]
-    assert len(engines) == 2
-    for engine in engines:
-        assert engine["User"] != party["User"] and "PrivateNetwork" not in engine
-        assert "LoadCredentialEncrypted" not in engine
-        assert "/srv/secure-fgl " in engine["InaccessiblePaths"][0]
-        assert engine["SupplementaryGroups"] == party["Group"]
-    sweep = settings(SWEEP)
-    for same in ("User", "Group", "UMask", "PrivateNetwork", "LoadCredentialEncrypted"):
-        assert sweep[same] == party[same]
-    assert sweep["ReadWritePaths"] == party["ReadWritePaths"] and "Restart" not in sweep
-    assert "/srv/secure-fgl-data" in sweep["InaccessiblePaths"][0]  # it needs nobody's data
-    for unit in (party, sweep, *engines):
-        assert unit["CapabilityBoundingSet"] == [""] and unit["NoNewPrivileges"] == ["yes"]
-        assert unit["ProtectSystem"] == ["strict"] and unit["User"][0] != "root"
+SHUT_IN = {
+    "ProtectSystem": "strict", "NoNewPrivileges": "yes", "CapabilityBoundingSet": "",
+    "AmbientCapabilities": "", "PrivateTmp": "yes", "PrivateDevices": "yes", "ProtectHome": "yes",
+    "ProtectKernelTunables": "yes", "ProtectKernelModules": "yes", "ProtectControlGroups": "yes",
+    "RestrictNamespaces": "yes", "RestrictSUIDSGID": "yes", "LockPersonality": "yes",
+    "SystemCallArchitectures": "native", "UMask": "0077",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_every_unit_is_shut_in_and_no_root_s(name: str) -> None:
+    unit = settings(name)
+    assert {key: unit[key][-1] for key in SHUT_IN} == SHUT_IN
     users = (DEPLOY / "systemd" / "secure-fgl.sysusers").read_text("utf-8")
-    for name in ("u secure-fgl ", "u nvflare ", "g secure-fgl-socket "):
-        assert f"\n{name}" in users
+    assert f"\nu {unit['User'][0]} " in users
+    assert unit["SystemCallFilter"][0].startswith("@system-service")
+    inside = "/srv/secure-fgl/%i"
+    assert unit.get("ReadWritePaths", [inside]) == [inside]  # a broker and a carrier write nothing
 
 
-def starts_what_was_stopped(engine: dict[str, list[str]]) -> bool:
-    """Tell whether NVFlare's unit pulls the party's in, which each restart of it does, too."""
-    pulling = ("Wants", "Requires", "BindsTo", "Upholds", "Requisite", "PartOf")
-    return any("secure-fgl-site@" in one for key in pulling for one in engine.get(key, ()))
+def test_the_party_s_unit_has_no_network_and_the_carrier_s_none_of_its_files() -> None:
+    site, party, carrier, sweep = map(settings, (SITE, PARTY, CARRIER, SWEEP))
+    for unit in (party, sweep):
+        assert unit["PrivateNetwork"] == ["yes"]
+        assert unit["RestrictAddressFamilies"] == ["AF_UNIX"]
+    # With this the kernel would not say who calls.
+    assert not {"PrivateUsers", "DynamicUser"} & {*party, *site}
+    for unit in (site, party, carrier):
+        assert "landlock_restrict_self" in unit["SystemCallFilter"][0]
+        assert "seccomp" in unit["SystemCallFilter"][0].split()
+    users = [settings(name)["User"][0] for name in (PARTY, CARRIER, BROKER)]
+    assert len({*users}) == 3 and site["User"] == party["User"] == sweep["User"]
+    for unit in (carrier, settings(BROKER)):
+        assert "LoadCredentialEncrypted" not in unit and "PrivateNetwork" not in unit
+        assert "-/srv/secure-fgl " in unit["InaccessiblePaths"][0]
+    assert "/srv/broker/root.key" in settings(BROKER)["InaccessiblePaths"][0]
+    assert carrier["SupplementaryGroups"] == party["Group"]
+    assert sweep["LoadCredentialEncrypted"] == site["LoadCredentialEncrypted"]
+    assert "Restart" not in sweep and "/srv/secure-fgl-data" in sweep["InaccessiblePaths"][0]
 
 
 def test_a_party_s_unit_that_was_stopped_stays_so_and_keeps_its_socket() -> None:
-    for name in UNITS:
-        if name not in (PARTY, SWEEP):
-            engine = settings(name)
-            assert not starts_what_was_stopped(engine)
-            assert "secure-fgl-site@%i.service" in engine["After"][0]
-            assert starts_what_was_stopped({**engine, "Wants": engine["After"]})  # the control
-    # Without a socket the relay says `left`, and nobody waits for this site.
+    pulling = ("Wants", "Requires", "BindsTo", "Upholds", "Requisite", "PartOf")
+    for name in (BROKER, CARRIER):
+        pulled = [value for key in pulling for value in settings(name).get(key, [])]
+        assert pulled == ["network-online.target"]
+    # Without a socket its carrier replies `left`, and nobody waits for this site.
     assert settings(PARTY)["RuntimeDirectoryPreserve"] == ["yes"]
+    codes = settings(SITE)["RestartPreventExitStatus"]
+    assert {int(code) for code in codes[0].split()} == {*_SAID_WHY}
+    assert codes == settings(PARTY)["RestartPreventExitStatus"]
 
 
-def test_engines_are_told_of_their_heaps_wherever_they_are_started() -> None:
-    """As `kits.Processes` starts them: what is freed goes back to the machine."""
-    from secure_fgl.transports.nvflare.engine.memory import MEMORY
+class Machine:
+    """A machine's folders below `root`, where units' commands run; their programs are ours."""
 
-    started = {
-        name: dict(line.partition("=")[::2] for line in settings(name)["Environment"])
-        for name in UNITS
-    }
-    started["container"] = composed("site.yaml")["services"]["engine"]["environment"]
-    for name, told in started.items():
-        engine = name not in (PARTY, SWEEP)
-        assert {n: told[n] for n in MEMORY if n in told} == (MEMORY if engine else {}), name
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.running: list[subprocess.Popen[bytes]] = []
+
+    def command(self, unit: str, instance: str, key: str = "ExecStart", **told: str) -> list[str]:
+        (line,) = settings(unit)[key]
+        line = line.replace("%i", instance)
+        line = line.replace("/opt/secure-fgl/bin", str(Path(sys.executable).parent))
+        for folder in ("/srv/", "/run/"):
+            line = line.replace(f" {folder}", f" {self.root}{folder}")
+        for name, value in told.items():
+            line = line.replace(f"${{{name}}}", value).replace(f"${name}", value)
+        # The carrier's user is this one here: no user is made for a test.
+        return shlex.split(line.replace("secure-fgl-carrier --", f"{os.geteuid()} --"))
+
+    def start(self, unit: str, instance: str = "", **told: str) -> subprocess.Popen[bytes]:
+        with (self.root / f"{unit}{instance}.log").open("ab") as log:
+            process = subprocess.Popen(
+                self.command(unit, instance, **told), stdin=subprocess.DEVNULL, stdout=log,
+                stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )  # fmt: skip
+        self.running.append(process)
+        return process
+
+    def kill(self) -> None:
+        for process in self.running:
+            process.kill()
+            process.wait()
 
 
-def test_commands_of_units_are_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolation, "check_two_users", lambda party, kit: party + 1)
-    monkeypatch.setattr(isolation, "_engines", list)  # other tests have some at work
-    kit_in(tmp_path)
-    for name in UNITS:
-        (line,) = settings(name)["ExecStart"]
-        _, *words = shlex.split(line.replace("%i", "north"))
-        if name not in (PARTY, SWEEP):
-            assert engine_takes(words) == ("server" if "server" in name else "client")
-            continue
-        found = invoke(*[w.replace("/srv/nvflare/north", str(tmp_path)) for w in words])
-        assert found.exit_code == 2 and "No such option" not in found.stderr
-        wanted = "is not a party's folder" if name == PARTY else "cannot be read"
-        assert wanted in " ".join(found.stderr.split())
-    codes = {int(code) for code in settings(PARTY)["RestartPreventExitStatus"][0].split()}
-    from secure_fgl.sites.supervisor import _TOLD
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    for name in ("srv/secure-fgl", "run/secure-fgl", "srv/secure-fgl-carrier"):
+        (tmp_path / name).mkdir(parents=True)
+    made = Machine(tmp_path)
+    yield made
+    made.kill()
 
-    assert codes == {*_TOLD}
+
+def laid_out(machine: Machine) -> tuple[Parties, int]:
+    """Five parties that agreed on a run, in the units' folders, and the broker's configuration."""
+    port, broker = free_port(), machine.root / "srv" / "broker"
+    meeting = Broker((f"tls://localhost:{port}",), new_root(broker), 60)
+    parties = assemble(banks(), machine.root / "srv" / "secure-fgl", broker=meeting)
+    write_config([parties.charter], broker, listen=f"localhost:{port}")
+    return parties, port
+
+
+def test_the_units_commands_carry_a_run(machine: Machine) -> None:
+    """A broker, four sites in one unit each and one in two, stopped and started as systemd does."""
+    parties, port = laid_out(machine)
+    server = machine.start(BROKER)
+    for _ in range(200):
+        with contextlib.suppress(OSError), socket.create_connection(("localhost", port), 1):
+            break
+        time.sleep(0.05)
+    subprocess.run(machine.command(BROKER, "", "ExecReload", MAINPID=str(server.pid)), check=True)
+    apart, *others = parties.others
+    carrier = machine.root / "srv" / "secure-fgl-carrier" / apart
+    shutil.move(parties.folders[apart] / "carrier", carrier)
+    (machine.root / "run" / "secure-fgl" / apart).mkdir(mode=0o700)  # 0750 for another user
+    ones = {name: machine.start(SITE, name) for name in others}
+    ones[apart] = machine.start(PARTY, apart)
+    carries = machine.start(CARRIER, apart, RUN=parties.charter.run)
+    stopped = ones.pop(others[0])
+    until(lambda: b"The site is up" in (machine.root / f"{SITE}{others[0]}.log").read_bytes())
+    stopped.terminate()  # as `systemctl stop`: the run can go on
+    assert stopped.wait(60) == 0 and server.poll() is None
+    ones[others[0]] = machine.start(SITE, others[0])
+    ones[AGGREGATOR_NAME] = machine.start(SITE, AGGREGATOR_NAME)
+    for name, process in ones.items():
+        logs = [path.read_text("utf-8") for path in machine.root.glob(f"*{name}.log")]
+        assert process.wait(180) == 0, "".join(logs)
+    assert parties.result()["lost_rounds"] == [] and parties.result()["clients"] == 5
+    assert carries.poll() is None  # it serves until its unit is stopped
+    for process in (carries, server):
+        process.terminate()
+        assert process.wait(30) == 0
+    subprocess.run(machine.command(SWEEP, apart), check=True)
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -17,6 +17,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import socket
 import ssl
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -45,6 +46,9 @@ _PING_SECONDS, _PINGS = 20, 2
 _PAUSE_SECONDS = 0.2
 _MAKES_LONGEST = 2.0  # seconds between two tries to reach a server
 _GREETING_SECONDS = 3.0
+_DEAD_SECONDS = 10  # in which nothing of a server's machine comes, not even an acknowledgement
+_KEEP_ALIVE_SECONDS = 5
+_GOODBYE_SECONDS = 1.0  # for TLS to close in order: who is cut off never gets that
 T = TypeVar("T")
 
 
@@ -101,7 +105,7 @@ async def connected(
     import nats
 
     async def failed(error: Exception) -> None:
-        note(f"the broker's connection: {error}")
+        note(f"the broker's connection: {str(error) or type(error).__name__}")
 
     async def lost() -> None:
         note("the broker's connection is lost; it is made anew")
@@ -324,8 +328,33 @@ async def _while_there(reader: asyncio.StreamReader, work: Coroutine[Any, Any, T
             await gone
 
 
+class Loop(asyncio.SelectorEventLoop):
+    """An event loop whose connections notice within seconds that their line was cut.
+
+    The kernel does, by what is acknowledged: a slow line that moves at all is none that was cut.
+    Pings of the protocol wait behind megabytes, so those alone would need a minute.
+    """
+
+    async def create_connection(self, *arguments: Any, **options: Any) -> Any:
+        """Connect as asyncio does, and have the kernel watch the connection."""
+        transport, protocol = await super().create_connection(*arguments, **options)
+        connection = transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (
+            (socket.TCP_KEEPIDLE, _KEEP_ALIVE_SECONDS),
+            (socket.TCP_KEEPINTVL, _KEEP_ALIVE_SECONDS),
+            (socket.TCP_USER_TIMEOUT, 1000 * _DEAD_SECONDS),
+        ):
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+        return transport, protocol
+
+    async def start_tls(self, *arguments: Any, **options: Any) -> Any:
+        """Begin TLS as asyncio does; it waits half a minute for a goodbye otherwise."""
+        return await super().start_tls(*arguments, ssl_shutdown_timeout=_GOODBYE_SECONDS, **options)
+
+
 async def run(
-    folder: Path, to: Connection, socket: Path, secret: Sequence[Path], note: Callable[[str], None]
+    folder: Path, to: Connection, at: Path, secret: Sequence[Path], note: Callable[[str], None]
 ) -> None:
     """Connect, give up all files, and carry; ends only when it is cancelled."""
     import nats
@@ -345,7 +374,7 @@ async def run(
             await asyncio.sleep(pause)
             pause = min(2 * pause, _MAKES_LONGEST)
     note("connected to the broker")
-    party = Party(socket)
+    party = Party(at)
     await (carry_for_aggregator if to.asks else carry_for_site)(client, to, party)
 
 
@@ -367,8 +396,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, TypeError, ValueError) as error:
         note(f"{given.folder} holds no connection for {given.run} ({type(error).__name__})")
         return 2
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(run(given.folder, to, given.socket, given.secret, note))
+    with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(run(given.folder, to, given.socket, given.secret, note))
     return 0
 
 

@@ -56,7 +56,7 @@ class Requests:
     def __init__(self, client: Any, subjects: Mapping[str, str], limits: Mapping[str, int]) -> None:
         self._client, self._subjects, self._limits = client, subjects, limits
         self._inbox = str(client.new_inbox())
-        self._subscribed: asyncio.Task[Any] | None = None
+        self._subscribed: dict[str, asyncio.Task[Any]] = {}
         self._awaited: dict[str, asyncio.Future[Any]] = {}
 
     async def reconnected(self) -> None:
@@ -151,11 +151,10 @@ class Requests:
         """Publish once and return the reply; raises what `nats` raises, NoRespondersError too."""
         from nats.errors import NoRespondersError
 
-        if self._subscribed is None:
-            self._subscribed = asyncio.ensure_future(
-                self._client.subscribe(f"{self._inbox}.>", cb=self._arrived)
-            )
-        await asyncio.shield(self._subscribed)
+        if party not in self._subscribed:  # each its own: a leaf node hears only of these
+            made = self._client.subscribe(f"{self._inbox}.{party}.*", cb=self._arrived)
+            self._subscribed[party] = asyncio.ensure_future(made)
+        await asyncio.shield(self._subscribed[party])
         subject = f"{self._inbox}.{party}.{os.urandom(12).hex()}"
         self._awaited[subject] = asyncio.get_running_loop().create_future()
         try:

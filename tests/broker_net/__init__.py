@@ -1,0 +1,1 @@
+"""Runs over real servers in network namespaces: bad lines, several servers, leaf nodes."""
