@@ -40,7 +40,9 @@ _MODE_FILTER = 2
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on every machine
 _VERSION = 1
-_PATH_BENEATH = 1
+_PATH_BENEATH, _NET_PORT = 1, 2
+MAKE_BLOCK = 1 << 11
+_CONNECT = 0b10
 _READ_FILE = 1 << 2
 _READ = _READ_FILE | (1 << 3)  # files and folders
 _FS_BITS = {1: 13, 2: 14, 3: 15, 5: 16}  # from which version on how many rights there are
@@ -223,28 +225,45 @@ def _close_all_but(keep: int) -> None:
     os.closerange(max(3, keep + 1), most if most != resource.RLIM_INFINITY else 1 << 20)
 
 
-def landlock(version: int, readable: Iterable[Path], network: int = _NET) -> None:
-    """Leave reading below some paths, and take the rights over TCP in `network`; raises OSError."""
-    bits_known = max(bits for since, bits in _FS_BITS.items() if since <= version)
-    facts = [(1 << bits_known) - 1]
+def landlock(
+    version: int,
+    readable: Iterable[Path],
+    *,
+    files: int | None = None,
+    network: int = _NET,
+    ports: Iterable[int] = (),
+) -> None:
+    """Give up rights over files and ports for good; raises OSError.
+
+    Args:
+        version: of Landlock.
+        readable: files and folders that may be read, with all below them.
+        files: rights over files that are given up; None: all.
+        network: rights over TCP ports that are given up.
+        ports: to which it may still connect.
+    """
+    known = (1 << max(bits for since, bits in _FS_BITS.items() if since <= version)) - 1
+    facts = [known if files is None else files]
     facts += [network] if version >= _NET_FROM else []
-    facts += [_SCOPED] if version >= _SCOPED_FROM else []
+    facts += [_SCOPED] if version >= _SCOPED_FROM and files is None else []
     attributes = struct.pack(f"={len(facts)}Q", *facts)
     rules = call(_CREATE_RULESET, attributes, len(attributes), 0)
     try:
-        for folder in readable:
-            place = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+        for path in readable:
+            place = os.open(path, os.O_PATH | os.O_CLOEXEC)
             rights = _READ if stat.S_ISDIR(os.fstat(place).st_mode) else _READ_FILE
             try:
                 call(_ADD_RULE, rules, _PATH_BENEATH, struct.pack("=Qi", rights, place), 0)
             finally:
                 os.close(place)
+        for port in ports if network and version >= _NET_FROM else ():
+            call(_ADD_RULE, rules, _NET_PORT, struct.pack("=QQ", _CONNECT, port), 0)
         call(_RESTRICT_SELF, rules, 0)
     finally:
         os.close(rules)
 
 
-def _argument(index: int, *, high: bool = False) -> Instruction:
+def argument(index: int, *, high: bool = False) -> Instruction:
     return (LOAD, 0, 0, _ARGUMENTS + 8 * index + 4 * high)
 
 
@@ -262,7 +281,7 @@ def _only(values: Sequence[int]) -> list[Instruction]:
 
 def _reading(flags: int) -> list[Instruction]:
     refused = [(_ANY_BIT, 0, 1, _WRITING), answer(ERRNO | EPERM), answer(ALLOW)]
-    return [_argument(flags), *refused]
+    return [argument(flags), *refused]
 
 
 def _zeros(words: Sequence[Instruction]) -> list[Instruction]:
@@ -278,9 +297,9 @@ def _program(machine: str, me: int) -> list[Instruction]:
     asked = {
         "open": _reading(1),
         "openat": _reading(2),
-        "fcntl": [_argument(1), *_only((_F_GETFD, _F_GETFL))],  # F_SETOWN would send signals
-        "tgkill": [_argument(0), *_only((me,))],  # how a process aborts
-        "prlimit": _zeros([_argument(0), _argument(2), _argument(2, high=True)]),  # reading its own
+        "fcntl": [argument(1), *_only((_F_GETFD, _F_GETFL))],  # F_SETOWN would send signals
+        "tgkill": [argument(0), *_only((me,))],  # how a process aborts
+        "prlimit": _zeros([argument(0), argument(2), argument(2, high=True)]),  # reading its own
         "clone3": [answer(ERRNO | _ENOSYS)],  # what libc takes as "try clone", which fails
     }
     rows: list[Instruction] = [

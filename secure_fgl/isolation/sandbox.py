@@ -29,10 +29,11 @@ from secure_fgl.errors import UsageError
 from secure_fgl.isolation import frames
 from secure_fgl.isolation.forked import ONE_THREAD, Forked, can_fork
 from secure_fgl.isolation.kernel import check_kernel, set_traceable
+from secure_fgl.isolation.separation import close_network
 from secure_fgl.isolation.values import FAILURES, LONGEST, PlainCodec, messages, steps_of
 from secure_fgl.reasons import shown
 
-__all__ = ["ANSWER_SECONDS", "AnswerFailed", "Sandbox", "check_loadable", "prepare"]
+__all__ = ["ANSWER_SECONDS", "AnswerFailed", "Sandbox", "check_loadable", "discard", "prepare"]
 
 ANSWER_SECONDS = 6 * 3600.0
 """How long loading, or one answer, may take. Late is broken: the run could only hang."""
@@ -115,6 +116,7 @@ def prepare(serve: Callable[[int], None]) -> None:
     ours, theirs = socket.socketpair()
 
     def work() -> int:
+        close_network()  # before any plug-in is loaded
         kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
         os.environ.clear()
         os.environ.update(kept | ONE_THREAD)
@@ -126,6 +128,15 @@ def prepare(serve: Callable[[int], None]) -> None:
 
     with theirs:
         _prepared.append((Forked(work, stdin=theirs.fileno(), leads=True), ours))
+
+
+def discard() -> None:
+    """End a worker that nobody will ask."""
+    while _prepared:
+        prepared, channel = _prepared.pop()
+        channel.close()
+        prepared.kill()
+        prepared.wait(_PATIENCE_S)
 
 
 class Sandbox:

@@ -14,18 +14,19 @@ import select
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from protocols.errors import LedgerError, Refused, RemoteProtocolError
 from protocols.roles.aggregator import AggregatorSession
 from protocols.wire.roles import Role
-from secure_fgl.charters.identity_file import name_and_role
 from secure_fgl.charters.party import PartyKit
 from secure_fgl.cli._shared.verb import exit_code
 from secure_fgl.errors import UsageError
 from secure_fgl.isolation import worker
-from secure_fgl.isolation.sandbox import prepare
+from secure_fgl.isolation.kernel import set_traceable
+from secure_fgl.isolation.sandbox import discard, prepare
 from secure_fgl.isolation.separation import close_network
 from secure_fgl.reasons import explain
 from secure_fgl.sites.process import PartyProcess, conduct, open_process
@@ -88,6 +89,8 @@ class Answerer:
 
     def _answer(self, request: str, envelopes: Sequence[bytes]) -> Sequence[bytes]:
         process, charter = self.process, self.process.kit.charter
+        if len({*envelopes}) < len(envelopes):  # no request of ours asks one thing twice
+            raise RemoteProtocolError("A request holds an envelope twice.")
         if request == TASK:
             answers = [d.data for data in envelopes for d in process.receive(data)]
             if (error := process.session.last_error) is not self._noted:
@@ -206,10 +209,13 @@ class OwnCarrier:
             {**head, "unhurried": sorted(unhurried)},
             [envelope for envelopes in bundles.values() for envelope in envelopes],
         )
+        end = time.monotonic() + seconds
         while True:
             with contextlib.suppress(Malformed, KeyError, TypeError, ValueError):
                 return _replies(*decode(self._callers.asked(message, seconds)), bundles)
             self._callers.hang_up()
+            if time.monotonic() > end:  # a carrier that is none of ours: nobody answered
+                return {}
 
 
 def _replies(
@@ -357,9 +363,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(number, signal.SIG_IGN)
     supervisor = socket.socket(fileno=os.dup(0))
     try:
-        if name_and_role(given.party)[1] is Role.CLIENT:
-            prepare(worker.serve)  # before any key is loaded
+        prepare(worker.serve)  # before the file of the keys is read
+        set_traceable(False)
         kit = PartyKit.load(given.party, given.run)
+        if kit.me.party.role is not Role.CLIENT:
+            discard()  # it answers nothing
         return run(kit, given.socket, frozenset(given.users), supervisor)
     except Exception as error:
         _report(given.party, "the session did not start, or stopped", error)

@@ -31,7 +31,7 @@ from secure_fgl.isolation.forked import ONE_THREAD, Forked, can_fork
 from secure_fgl.reasons import explain
 from secure_fgl.sites.stopped import go_on, only_one_start, was_stopped
 from secure_fgl.store.sides.places import RUNS, place_of
-from secure_fgl.transports.broker.channel import SOCKET, socket_of
+from secure_fgl.transports.broker.channel import ASK, SOCKET, hand_over, socket_of
 
 __all__ = ["HOUSE", "NOT_SEPARATED", "carry", "load", "main", "start"]
 
@@ -40,6 +40,8 @@ NOT_SEPARATED = "NOT SEPARATED: all parties are one person's here, who holds eve
 HOUSE = str(Path(__file__).resolve().parents[2])
 """The folder of all floors, so that a process finds ours whatever folder it was started in."""
 _SESSION, _CARRIER = "secure_fgl.sites.session", "secure_fgl.transports.broker.carrier"
+_KEPT = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "SSL_CERT_DIR", "SSL_CERT_FILE")
+"""What of the environment a carrier is given."""
 _PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before each next start; then the last one
 _LONG = 60.0  # seconds of work after which a crash is a new one
 _LOOK_SECONDS = 0.2
@@ -120,7 +122,7 @@ def carry(folder: Path, *, run: str, socket_at: Path, say: Callable[[str], None]
             while not ended():
                 if (code := process.look()) in _SAID_WHY:
                     return code
-                time.sleep(_LOOK_SECONDS)
+                select.select(process.watched, [], [], _LOOK_SECONDS)
         finally:
             process.kill()
     return 0
@@ -131,7 +133,8 @@ def _carrier(
 ) -> _Process:
     secret = [] if party is None else [party / "identity.json", party / "keys", party / RUNS]
     closed = [word for path in secret for word in ("--secret", str(path))]
-    return _Process([_CARRIER, str(folder), run, str(listens), *closed], say, "The carrier")
+    arguments = [_CARRIER, str(folder), run, str(listens), *closed]
+    return _Process(arguments, say, "The carrier", meets=listens)
 
 
 @dataclass
@@ -143,6 +146,7 @@ class _Process:
         say: prints a line for the operator.
         name: in these lines.
         forks: whether it is the session, whose code this process has loaded.
+        meets: of a carrier, where its party listens.
         up: whether the process ever said that it is ready.
     """
 
@@ -150,6 +154,7 @@ class _Process:
     say: Callable[[str], None]
     name: str
     forks: bool = False
+    meets: Path | None = None
     up: bool = False
     _running: subprocess.Popen[bytes] | Forked | None = None
     _control: socket.socket | None = None
@@ -175,6 +180,11 @@ class _Process:
         self._crashes += 1
         return code
 
+    @property
+    def watched(self) -> list[socket.socket]:
+        """What becomes readable when the process has something to say."""
+        return [self._control] if self._control is not None else []
+
     def end(self) -> None:
         """Tell the process to end between two exchanges."""
         if self._control is not None and not self._ended:
@@ -192,22 +202,29 @@ class _Process:
         self._control, theirs = socket.socketpair()
         # Ours is found by its own path, whatever folder this was started in.
         paths = [HOUSE, *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+        kept = os.environ if self.meets is None else {
+            name: os.environ[name] for name in _KEPT if name in os.environ
+        }  # fmt: skip
+        environment = {**kept, "PYTHONPATH": os.pathsep.join(paths)}
         command = [sys.executable, "-P", "-m", *self.module]
         with theirs:
             if self.forks and can_fork():
                 self._running = Forked(partial(_session, self.module[1:]), stdin=theirs.fileno())
             else:
                 self._running = subprocess.Popen(  # noqa: S603 - our own
-                    command, stdin=theirs.fileno(), env=environment
-                )
+                    command, stdin=theirs.fileno(), env=environment,
+                    start_new_session=self.meets is not None,  # deaf to the terminal
+                )  # fmt: skip
         self._began, self._ended = time.monotonic(), False
 
     def _hear(self) -> None:
         word = b""
         with contextlib.suppress(OSError):
             word = self._control.recv(64) if self._control is not None else b""
-        if _UP in word:
+        if self.meets is not None and self._control is not None and word:
+            for _ in range(word.count(ASK)):
+                hand_over(self._control, self.meets)
+        elif _UP in word:
             self.up = True
             self.say("The site is up.")
         elif not word and self._control is not None:  # it is ending
@@ -245,7 +262,8 @@ def _kept_up(
                 if not party.up or code in _SAID_WHY:
                     return code if 0 < code < 128 else 1
                 say(f"The session ended without an order (code {code}); it is started again.")
-            time.sleep(_LOOK_SECONDS)
+            select.select([*party.watched, *(carrier.watched if carrier else [])], [], [],
+                          _LOOK_SECONDS)  # fmt: skip
     finally:
         party.kill()
         if carrier is not None:
@@ -253,9 +271,7 @@ def _kept_up(
 
 
 def _session(arguments: Sequence[str]) -> int:
-    from secure_fgl.sites.session import main as session
-
-    return session(arguments)
+    return int(importlib.import_module(_SESSION).main(arguments))
 
 
 def load() -> None:

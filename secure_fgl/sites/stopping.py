@@ -80,6 +80,12 @@ def stop(folder: str | Path, *, run: str | None = None, seconds: float) -> list[
     party = Path(folder)
     if not (party / "identity.json").is_file():
         raise UsageError(f"{party} is not a party's folder.", fix="name the folder of site new")
+    if party.stat().st_uid != os.geteuid():  # what lies there could have root end what it likes
+        raise UsageError(
+            f"{party} belongs to another user.",
+            why="a site is stopped by the user whose folder it is; root becomes that user first",
+            fix=f"sudo -u '#{party.stat().st_uid}' secure-fgl site stop {party}",
+        )
     places = [place_of(party, run)] if run is not None else [*places_of(party).values()]
     failed: dict[str, SecureFglError] = {}
 
@@ -185,11 +191,12 @@ def _tell(folder: Path) -> bool:
                 why="its number is another process's here, or nobody's; nothing was signalled",
                 fix="run site stop there: docker compose exec party secure-fgl site stop PARTY",
             )
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
             process = os.pidfd_open(int(told))
             try:
                 # Held once the handle is there: the number is not somebody else's by now.
-                if not held(file):
+                mine = os.stat(f"/proc/{told}").st_uid == os.geteuid()
+                if mine and not held(file):
                     signal.pidfd_send_signal(process, signal.SIGTERM)
             finally:
                 os.close(process)

@@ -17,15 +17,20 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
+import resource
 import socket
 import ssl
+import stat
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from secure_fgl.transports.broker.channel import CARRY, GREETING, LENGTH, below
+from secure_fgl.isolation.kernel import set_traceable
+from secure_fgl.isolation.separation import close_files
+from secure_fgl.transports.broker.channel import ASK, CARRY, GONE, GREETING, LENGTH, below
 from secure_fgl.transports.broker.messages import (
     MOST,
     Assembly,
@@ -46,6 +51,8 @@ _PING_SECONDS, _PINGS = 20, 2
 _PAUSE_SECONDS = 0.2
 _MAKES_LONGEST = 2.0  # seconds between two tries to reach a server
 _GREETING_SECONDS = 3.0
+_WAITING = 16  # messages that may wait for their answer
+_MEMORY = 2 << 30  # bytes of a carrier beside its messages
 _DEAD_SECONDS = 10  # in which nothing of a server's machine comes, not even an acknowledgement
 _KEEP_ALIVE_SECONDS = 5
 _GOODBYE_SECONDS = 1.0  # for TLS to close in order: who is cut off never gets that
@@ -102,22 +109,25 @@ async def connected(
         note: is given a line for the operator when the connection breaks or is refused something.
         options: beside ours, as `nats.connect` takes them.
     """
-    import nats
+    from secure_fgl.transports.broker.client import BrokerClient, printable
 
     async def failed(error: Exception) -> None:
-        note(f"the broker's connection: {str(error) or type(error).__name__}")
+        note(f"the broker's connection: {printable(error) or type(error).__name__}")
 
     async def lost() -> None:
         note("the broker's connection is lost; it is made anew")
 
     ours: dict[str, Any] = {
-        "servers": list(to.urls), "tls": to.context(), "nkeys_seed_str": seed, "name": to.party,
+        "servers": list(to.urls), "tls": to.context(), "tls_handshake_first": True,
+        "nkeys_seed_str": seed, "name": to.party,
         "inbox_prefix": to.inbox, "no_echo": True, "connect_timeout": 5,
         "max_reconnect_attempts": -1, "reconnect_time_wait": _PAUSE_SECONDS,
         "ping_interval": _PING_SECONDS, "max_outstanding_pings": _PINGS,
         "error_cb": failed, "disconnected_cb": lost,
     }  # fmt: skip
-    return await nats.connect(**(ours | options))
+    client = BrokerClient()
+    await client.connect(**(ours | options))
+    return client
 
 
 class Site:
@@ -145,11 +155,14 @@ class Site:
         try:
             return await self._answered(part)
         except Malformed:
-            self._request = None
+            if self._request is not None and self._request.first.name == part.name:
+                self._request = None
             return _code(part.name, Code.UNREADABLE)
 
     async def _answered(self, part: Part) -> bytes:
         mine = part.name == self._name
+        if part.kind is not Kind.PUT and part.data:
+            raise Malformed
         if part.kind is Kind.GET:
             reply = self._work.result() if mine and self._work.done() else "unknown"
             if isinstance(reply, list) and part.index < len(reply):
@@ -171,7 +184,7 @@ class Site:
             raise Malformed
         elif not mine:
             return _code(part.name, "unknown")
-        return await self._held(part)
+        return await self._held(replace(part, data=b""))  # what is held keeps no bytes
 
     async def _held(self, part: Part) -> bytes:
         """Return the reply's first part once it is there, or how far the work is."""
@@ -206,11 +219,14 @@ class Party:
     """The connection to the party's own process.
 
     Args:
-        socket: where it listens.
+        at: where it listens.
+        handed: returns a connected socket; None: this process connects itself.
     """
 
-    def __init__(self, socket: Path) -> None:
-        self._socket = socket
+    def __init__(
+        self, at: Path, handed: Callable[[], Awaitable[socket.socket]] | None = None
+    ) -> None:
+        self._at, self._handed = at, handed
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def ask(self, message: bytes) -> bytes:
@@ -231,8 +247,12 @@ class Party:
         """Return the streams, connected and greeted; raises Away, or Left."""
         if self._streams is None:
             try:
-                with below(self._socket) as name:
-                    streams = await asyncio.open_unix_connection(name)
+                if self._handed is not None:
+                    made = await self._handed()
+                    streams = await asyncio.open_unix_connection(sock=made)
+                else:
+                    with below(self._at) as name:
+                        streams = await asyncio.open_unix_connection(name)
             except FileNotFoundError as error:
                 raise Left from error
             except OSError as error:
@@ -280,6 +300,8 @@ async def carry_for_site(client: Any, to: Connection, party: Party) -> None:
             await message.respond(answer)
 
     async def came(message: Any) -> None:
+        if len(waiting) >= _WAITING:  # more than any aggregator of ours has open
+            return
         task = asyncio.create_task(answered(message))
         waiting.add(task)
         task.add_done_callback(waiting.discard)
@@ -353,16 +375,67 @@ class Loop(asyncio.SelectorEventLoop):
         return await super().start_tls(*arguments, ssl_shutdown_timeout=_GOODBYE_SECONDS, **options)
 
 
+class Starter:
+    """The socket to `site start`: it hands connections to the party over, and its end ends us.
+
+    So this process opens no Unix socket, and none of another service.
+
+    Args:
+        control: from the process that started this one.
+    """
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control, self._asked = control, list[asyncio.Future[socket.socket]]()
+        self._task = asyncio.current_task()
+        control.setblocking(False)
+        asyncio.get_running_loop().add_reader(control, self._hear)
+
+    async def connection(self) -> socket.socket:
+        """Return a socket that is connected to the party; raises FileNotFoundError, or OSError."""
+        asked = asyncio.get_running_loop().create_future()
+        self._asked.append(asked)
+        self._control.send(ASK)
+        return await asyncio.wait_for(asked, _GREETING_SECONDS)
+
+    def _hear(self) -> None:
+        try:
+            word, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
+        except OSError:
+            word, descriptors = b"", []
+        made = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+        asked = self._asked.pop(0) if self._asked else None
+        if not word and self._task is not None:
+            asyncio.get_running_loop().remove_reader(self._control)
+            self._task.cancel()
+        elif asked is None or asked.done():
+            for connection in made:
+                connection.close()
+        elif made:
+            asked.set_result(made[0])
+        else:
+            asked.set_exception(FileNotFoundError() if word == GONE else ConnectionRefusedError())
+
+
 async def run(
     folder: Path, to: Connection, at: Path, secret: Sequence[Path], note: Callable[[str], None]
 ) -> None:
-    """Connect, give up all files, and carry; ends only when it is cancelled."""
+    """Connect, give up all files, and carry; ends only when it is cancelled.
+
+    Args:
+        folder: of the carrier.
+        to: how it reaches the broker.
+        at: where the party listens.
+        secret: files that must not open.
+        note: prints a line for the operator.
+    """
     import nats
 
-    from secure_fgl.isolation.separation import close_files
+    from secure_fgl.transports.broker.client import printable
 
-    seed = (folder / KEY_FILE).read_text("ascii").strip()
-    close_files(folder, secret)
+    seed = _seed(folder)
+    starter = Starter(socket.socket(fileno=os.dup(0))) if _is_socket(0) else None
+    ports = {int(url.rpartition(":")[2]) for url in to.urls}
+    close_files(folder, secret, ports=ports, unix=starter is None)
     pause = _PAUSE_SECONDS
     while True:
         try:
@@ -370,16 +443,36 @@ async def run(
             break
         except (nats.errors.Error, OSError, TimeoutError) as error:
             if pause == _PAUSE_SECONDS:
-                note(f"the broker is not reached yet ({type(error).__name__}: {error})")
+                why = printable(error)
+                note(f"the broker is not reached yet ({type(error).__name__}: {why})")
             await asyncio.sleep(pause)
             pause = min(2 * pause, _MAKES_LONGEST)
     note("connected to the broker")
-    party = Party(at)
+    party = Party(at, starter.connection if starter is not None else None)
     await (carry_for_aggregator if to.asks else carry_for_site)(client, to, party)
 
 
+def _seed(folder: Path) -> str:
+    """Return the connection's key; raises PermissionError where others can read it."""
+    path = folder / KEY_FILE
+    if path.stat().st_mode & 0o077:
+        raise PermissionError(f"{path} can be read by other users: chmod 600 {path}")
+    return path.read_text("ascii").strip()
+
+
+def _is_socket(descriptor: int) -> bool:
+    try:
+        return stat.S_ISSOCK(os.fstat(descriptor).st_mode)
+    except OSError:
+        return False
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Be one party's carrier: ``python -m secure_fgl.transports.broker.carrier``."""
+    """Be one party's carrier: ``python -m secure_fgl.transports.broker.carrier``.
+
+    `site start` and `site carry` start it with a socket as its standard input. Started by hand, it
+    opens the connection to the party itself, and keeps Unix sockets.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("run")
@@ -396,8 +489,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, TypeError, ValueError) as error:
         note(f"{given.folder} holds no connection for {given.run} ({type(error).__name__})")
         return 2
-    with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=Loop) as runner:
-        runner.run(run(given.folder, to, given.socket, given.secret, note))
+    set_traceable(False)  # it holds the connection's key
+    most = _MEMORY + 4 * min(sum(to.limits.values()), 8 * MOST)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    ended = (KeyboardInterrupt, asyncio.CancelledError)
+    try:
+        with contextlib.suppress(*ended), asyncio.Runner(loop_factory=Loop) as runner:
+            runner.run(run(given.folder, to, given.socket, given.secret, note))
+    except PermissionError as error:
+        note(str(error))
+        return 2
     return 0
 
 

@@ -26,8 +26,8 @@ from pathlib import Path
 from secure_fgl.transports.broker.messages import MOST
 
 __all__ = [
-    "CARRY", "GREETING", "LENGTH", "SOCKET", "Gone", "Stopped", "accept", "below", "bound",
-    "connect", "receive", "send", "socket_of",
+    "ASK", "CARRY", "GONE", "GREETING", "HERE", "LENGTH", "REFUSED", "SOCKET", "Gone", "Stopped",
+    "accept", "below", "bound", "connect", "hand_over", "receive", "send", "socket_of",
 ]  # fmt: skip
 
 SOCKET = "socket"
@@ -37,6 +37,9 @@ CARRY = "carry"
 GREETING = b"secure-fgl party 3\n"
 LENGTH = struct.Struct(">Q")
 """Before each message: its length."""
+ASK, HERE, REFUSED, GONE = b"c", b"h", b"r", b"g"
+"""Between a carrier and what started it: a connection to the party, please; here it is; nobody
+listens; there is no socket."""
 
 _RUN = re.compile(r"[0-9a-f]{32}")
 _SEND_SECONDS = 60.0
@@ -139,6 +142,27 @@ def connect(path: Path, *, seconds: float = 3.0) -> socket.socket:
         made.close()
         raise
     return made
+
+
+def hand_over(control: socket.socket, path: Path) -> None:
+    """Connect to the party that listens there, and hand the connection to a carrier that asked.
+
+    Args:
+        control: to the carrier.
+        path: where the party listens.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as made:
+        word = HERE
+        try:
+            made.setblocking(False)
+            with below(path) as name:
+                made.connect(name)
+        except FileNotFoundError:
+            word = GONE
+        except OSError:  # nobody listens, or too many wait
+            word = REFUSED
+        with contextlib.suppress(OSError):  # the carrier is gone
+            socket.send_fds(control, [word], [made.fileno()] if word == HERE else [])
 
 
 def send(

@@ -74,10 +74,10 @@ async def _certificate(to: Connection) -> Finding:
     """The server answers, and shows a certificate of the charter's root for its name."""
     host, port = _at(to)
     try:
-        reader, writer = await asyncio.wait_for(asyncio.open_connection(host, port), _SECONDS)
-        await asyncio.wait_for(reader.readline(), _SECONDS)
-        await asyncio.wait_for(writer.start_tls(to.context(), server_hostname=host), _SECONDS)
+        made = asyncio.open_connection(host, port, ssl=to.context(), server_hostname=host)
+        reader, writer = await asyncio.wait_for(made, _SECONDS)
         version = writer.get_extra_info("ssl_object").version()
+        await asyncio.wait_for(reader.readline(), _SECONDS)
         writer.close()
     except ssl.SSLError as error:
         return Finding("certificate", False, f"{host}:{port} is not taken: {error.reason}")
@@ -91,7 +91,6 @@ async def _clear(to: Connection) -> Finding:
     """A connection without TLS is refused."""
     reader, writer = await asyncio.open_connection(*_at(to))
     try:
-        await asyncio.wait_for(reader.readline(), _SECONDS)
         writer.write(b'CONNECT {"verbose":false}\r\nPING\r\n')
         await writer.drain()
         answer = await asyncio.wait_for(reader.read(4096), _SECONDS)

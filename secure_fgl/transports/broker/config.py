@@ -57,7 +57,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 _ROOT, _ROOT_KEY = "root.pem", "root.key"
 _CERTIFICATE, _KEY = "server.pem", "server.key"
 MAX_PAYLOAD = PART + HEAD_BYTES
-_MAX_PENDING = 4 * MAX_PAYLOAD  # bytes that wait for one connection before the server drops it
+_MAX_PENDING = 2 * MAX_PAYLOAD  # bytes that wait for one connection before the server drops it
 _REPLY_SECONDS = 120  # in which a party may reply to a message; a reply is held for 60 at most
 _SUBSCRIPTIONS = 64  # of one connection
 _SLACK = 1 << 20
@@ -217,7 +217,7 @@ def common(listen: str, folder: Path, *, parties: int = 0) -> list[str]:
     """
     tls = block("tls", [
         f"cert_file: {text_of(folder / _CERTIFICATE)}", f"key_file: {text_of(folder / _KEY)}",
-        'min_version: "1.3"', "timeout: 5",
+        'min_version: "1.3"', "timeout: 5", "handshake_first: true",
     ])  # fmt: skip
     return [
         "# Written by secure-fgl broker; a charter that changes is another file.",

@@ -17,7 +17,7 @@ from typing import Any
 
 __all__ = ["MOST", "PART", "Assembly", "Kind", "Malformed", "Part", "decode", "encode", "split"]
 
-PART = 4 << 20
+PART = 1 << 20
 """Bytes of a message in one part; the server's `max_payload` is this and the part's head."""
 MOST = 1 << 31
 """Bytes of any message; a charter's own limit is far lower (`config.message_limit`)."""

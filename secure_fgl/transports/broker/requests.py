@@ -37,6 +37,7 @@ _PATIENCE_SECONDS = 10.0  # for a part to cross, beyond what the site may hold
 _LOST_SECONDS = 60.0  # in which nothing came of a site
 _RETURN_SECONDS = 5.0  # in which a carrier that lost its connection is back
 _GRACE_SECONDS = 1.0  # in which a site that missed its last deadline takes this request, if it can
+_ENVELOPES = 64  # of one reply, beside eight for each party
 _PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 
@@ -143,6 +144,8 @@ class Requests:
                     return answer
                 message = reply.add(answer)
             head, envelopes = decode(message)
+            if len(envelopes) > _ENVELOPES + 8 * len(self._subjects):
+                return SiteReply(Code.FAILED)
             return SiteReply(Code(str(head.get("code"))), envelopes)
         except ValueError:  # Malformed, or a code that is none
             return SiteReply(Code.FAILED)
