@@ -25,7 +25,7 @@ from secure_fgl.transports.broker.messages import PART
 from secure_fgl.transports.broker.replies import Code, SiteReply
 from secure_fgl.transports.broker.server import running, start_server
 from tests.broker.carriers import Carried, carried
-from tests.broker.stage import Stage, again, assemble, banks, serving, until
+from tests.broker.stage import Stage, again, assemble, banks, serving
 
 ONE, TWO = "client-1", "client-2"
 
