@@ -259,6 +259,8 @@ def _kept_up(
                 if code == 0:
                     say("The run is over at this site.")
                     return 0
+                if not party.up and code < 0:
+                    say(f"The session was ended by signal {-code} before it was up.")
                 if not party.up or code in _SAID_WHY:
                     return code if 0 < code < 128 else 1
                 say(f"The session ended without an order (code {code}); it is started again.")

@@ -216,13 +216,13 @@ def test_the_aggregator_asks_the_carrier_that_follows_a_lost_one(
         "a",
         [["a", "done", 1], ["b", "away", 0]],
     ]
-    for said in replies:
+    for claim in replies:
         with channel.connect(place) as carrier:
             asked.append(decode(channel.receive(carrier)))
-            if said is not None:
-                channel.send(carrier, encode({"replies": said}, [b"x"]))
-                with pytest.raises(TimeoutError if said is replies[-1] else Gone):
-                    channel.receive(carrier, seconds=0.2 if said is replies[-1] else 3.0)
+            if claim is not None:
+                channel.send(carrier, encode({"replies": claim}, [b"x"]))
+                with pytest.raises(TimeoutError if claim is replies[-1] else Gone):
+                    channel.receive(carrier, seconds=0.2 if claim is replies[-1] else 3.0)
     carry.join(5)
     head = {"do": "carry", "task": "envelopes", "parties": [["a", 2], ["b", 1]], "seconds": 9.0,
             "unhurried": ["b"]}  # fmt: skip

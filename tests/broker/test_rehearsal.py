@@ -45,7 +45,7 @@ def rehearsal(folder: Path, rounds: int = 2) -> list[str]:
     return command("run", path, "--set", "transport.name=broker", "--out", folder / "out")
 
 
-def said(done: subprocess.CompletedProcess[str]) -> str:
+def printed(done: subprocess.CompletedProcess[str]) -> str:
     """Return what a command printed, on one line."""
     return re.sub(r"\s+", " ", done.stdout + done.stderr)
 
@@ -71,8 +71,8 @@ def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> Rehearsed:
     done = subprocess.run(
         rehearsal(folder), capture_output=True, text=True, check=False, timeout=240
     )
-    assert done.returncode == 0, said(done)
-    return Rehearsed(folder, banks(clients=3), said(done))
+    assert done.returncode == 0, printed(done)
+    return Rehearsed(folder, banks(clients=3), printed(done))
 
 
 def test_a_rehearsal_is_memorys_run(rehearsed: Rehearsed, memory: Memory) -> None:
@@ -89,7 +89,7 @@ def test_its_evidence_verifies_and_says_that_one_person_held_all(rehearsed: Rehe
         check=False,
         timeout=120,
     )
-    assert done.returncode == 0, said(done)
+    assert done.returncode == 0, printed(done)
     assert "NOT SEPARATED" in rehearsed.printed
     report = (rehearsed.out / "report" / "report.md").read_text()
     assert "Rehearsal of client-1" in report

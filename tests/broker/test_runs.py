@@ -360,3 +360,11 @@ def test_two_runs_of_the_same_parties_and_one_of_others_share_a_server(
             sites.finish()
     for stage in stages:
         same(stage, config, memory)
+
+
+def test_a_party_that_is_killed_before_it_is_up_is_not_started_again(tmp_path: Path) -> None:
+    stage = assemble(banks(clients=3), tmp_path)
+    with Sites(stage, []) as sites:
+        sites.planted[f"{ONE} {SESSION}"] = lambda: os.kill(os.getpid(), signal.SIGKILL)
+        assert sites.start(ONE).wait() == 1
+    assert "The session was ended by signal 9 before it was up." in stage.log(ONE)
