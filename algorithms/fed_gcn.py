@@ -279,7 +279,10 @@ def fed_gcn(
         )
     plain = fed_avg(task, epochs=epochs)
     if not hops:
-        less = "FedAvg: with hops 0 no row of neighbours leaves; set the options hops and nodes"
+        less = (
+            "FedAvg: no rows are exchanged (hops is 0, nodes is not set), and edges between "
+            "clients are not used"
+        )
         return replace(plain, name="fed_gcn", citation=_CITATION, reduced=lambda rounds: less)
     if getattr(task, "architecture", None) != ("gcn", 2):
         raise ValueError(
@@ -295,6 +298,7 @@ def fed_gcn(
         model=client.model,
         forms=client.forms(),
         dims={**plain.dims, **sizes},
+        linked=True,
     )
 
 

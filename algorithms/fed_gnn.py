@@ -212,7 +212,10 @@ def fed_gnn(
         )
     plain = fed_avg(task, epochs=epochs)
     if not nodes:
-        less = "FedAvg: with nodes 0 no embedding leaves; set the option nodes"
+        less = (
+            "FedAvg: no rows are exchanged (nodes is not set), and edges between clients are not "
+            "used"
+        )
         return replace(plain, name="fed_gnn", citation=_CITATION, reduced=lambda rounds: less)
     if not isinstance(task, NodeTask) or task.architecture not in _TWO_LAYERS:
         raise ValueError(
@@ -229,6 +232,7 @@ def fed_gnn(
         forms=client.forms(),
         dims={**plain.dims, "block": block, "width": width + 1, "nodes": nodes},
         reduced=lambda rounds: _too_short(warm) if rounds <= warm else "",
+        linked=True,
     )
 
 

@@ -234,6 +234,7 @@ class Algorithm(Generic[S]):
         gradients: how many gradients a client takes in a round; 0 leaves it to the task's `fit`.
         reduced: what it is in a run of so many rounds where its options leave out what it is
             called after, in words; empty: itself. It stands in the plan as a warning.
+        linked: whether clients must know their nodes' edges to other clients' nodes.
     """
 
     name: str
@@ -244,3 +245,4 @@ class Algorithm(Generic[S]):
     dims: Mapping[str, int] = field(default_factory=dict)
     gradients: int = 0
     reduced: Callable[[int], str] = lambda rounds: ""
+    linked: bool = False

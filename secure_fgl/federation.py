@@ -32,6 +32,8 @@ from secure_fgl.data import (
     GraphSet,
     Ratings,
     check_partition,
+    linkable_names,
+    links,
     partition_names,
     remarks,
 )
@@ -50,6 +52,7 @@ from secure_fgl.defaults import check_optimiser, check_training, said, settled
 from secure_fgl.errors import PlanDrift, UsageError, usage
 from secure_fgl.plugins.finding import Given
 from secure_fgl.plugins.in_use import Plugins
+from secure_fgl.plugins.plugin import Kind
 from secure_fgl.run.naming import learning_seed, run_path
 
 if TYPE_CHECKING:
@@ -238,7 +241,55 @@ class Federation:
             whole = settled(model, spec.task, name, gradients=True)
             task = build_task(spec, whole, preferred=preferred)
             algorithm = built()
+        if algorithm.linked:
+            self._check_linked(chosen.name)
         return task, algorithm, whole
+
+    def _check_linked(self, algorithm: str) -> None:
+        """Raise UsageError where clients cannot know the edges that an algorithm is about."""
+        place = self._given.data.partition
+        own = self._given.data.name == OWN and self._whole is None
+        if not own and links(place.name, place.options):
+            return
+        why = f"the partition {place.name} drops edges between clients"
+        fix = f"take a partition that keeps them ({', '.join(linkable_names())}; METIS with "
+        fix += "linked: true), or "
+        if own:
+            why = "a site's table of edges names its own nodes alone, so no edge leads to another"
+            fix = ""
+        raise UsageError(
+            f"{algorithm} exchanges rows of neighbours at other clients, and here are none.",
+            why=why,
+            fix=f"{fix}leave out algorithm.options.{algorithm}, which is then FedAvg",
+        )
+
+    def unused(self) -> list[str]:
+        """Say what was given and is not used: plug-ins, and options of other algorithms."""
+        with self.plugins.in_use():
+            found = self._unused_plugins(self._built()[2].name)
+        chosen = self._given.algorithm
+        others = [name for name, said in chosen.options.items() if said and name != chosen.name]
+        return found + [
+            f"options of {name} are given and not used: the algorithm is {chosen.name}"
+            for name in sorted(others)
+        ]
+
+    def _unused_plugins(self, model: str | None) -> list[str]:
+        """Name plug-ins that nothing in the configuration names, with what would."""
+        used = {
+            Kind.ALGORITHM: ("algorithm.name", self._given.algorithm.name),
+            Kind.MODEL: ("model.name", model),
+            Kind.DATA: ("data.name", self._given.data.name),
+            Kind.PARTITION: ("data.partition.name", self._given.data.partition.name),
+        }
+        data, found = self.plugins.modules(Kind.DATA), list[str]()
+        for plugin in self.plugins:
+            key, value = used[plugin.kind]
+            names = data[plugin.name].NAMES if plugin.kind is Kind.DATA else (plugin.name,)
+            if value not in names:
+                said = f"the plug-in {plugin.name} is given and not used: {key} is {value}"
+                found.append(f"{said}; to use it: --set {key}={names[0]}")
+        return found
 
     def training(self) -> str:
         """Return in words how models are trained; of gradient steps, the step that is taken."""
@@ -262,7 +313,8 @@ class Federation:
         """
         place, said = self._given.data.partition, self.config.evaluation
         with self.plugins.in_use():
-            task, algorithm, _ = self._built()
+            task, algorithm, model = self._built()
+            unused = self._unused_plugins(model.name)
             own = self._given.data.name == OWN and self._whole is None  # nothing is shared out
             told = () if own else remarks(place.name, place.options)
         check_scaling(self._given.data.features, self.policy)
@@ -276,7 +328,7 @@ class Federation:
             scheme=self.scheme(),
             seed=learning_seed(self.config.seed, "init"),
             plugins=self.plugins.code,
-            remarks=(*told, *self._in_the_open()),
+            remarks=(*told, *unused, *self._in_the_open()),
             one_person=bool(getattr(task, "alone", False)),
         )
 

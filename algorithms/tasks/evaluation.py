@@ -63,12 +63,14 @@ class Tracked(Generic[S]):
         state: the algorithm's own public state.
         scored: the state that the last score belongs to (``downloaded``), else None.
         scores: cohort totals, one per evaluation.
-        best: index of the best validation score, the earliest among equals; of the last score as
-            long as none has a merit, as there is no validation record.
+        best: index of the best validation score, the earliest among equals, but of a trained model
+            before the untrained one; of the last score as long as none has a merit, as there is no
+            validation record.
         best_merit: that score's merit (larger is better); None: it has none.
         best_state: the public state that scored best.
         best_number: that score's number; 0 before the first.
         asked: how many scores were asked for, those of lost rounds too.
+        untrained: whether the best score is that of the state before the first round.
     """
 
     state: S
@@ -78,14 +80,24 @@ class Tracked(Generic[S]):
     best_state: S | None = None
     best_number: int = 0
     asked: int = 0
+    untrained: bool = False
 
-    def record(self, score: SumMessage, merit: float | None, state: S) -> Tracked[S]:
+    def record(
+        self, score: SumMessage, merit: float | None, state: S, *, trained: bool = True
+    ) -> Tracked[S]:
         """Return a new record with one more score, which belongs to `state`."""
         kept = replace(self.missed(), scores=(*self.scores, score))
-        if self.best_merit is not None and (merit is None or not merit > self.best_merit):
+        if self.best_merit is not None and not self._beaten(merit):
             return kept
-        kept = replace(kept, best=len(self.scores), best_number=kept.asked)
+        number = kept.asked
+        kept = replace(kept, best=len(self.scores), best_number=number, untrained=not trained)
         return replace(kept, best_merit=merit, best_state=state)
+
+    def _beaten(self, merit: float | None) -> bool:
+        """Tell whether a score of this merit counts more than the best, which has one."""
+        if merit is None or self.best_merit is None:
+            return False
+        return merit > self.best_merit or (self.untrained and merit == self.best_merit)
 
     def missed(self) -> Tracked[S]:
         """Return a new record without the score that was asked for next: its round was lost."""
@@ -235,7 +247,9 @@ def _round(form: Form[S], scoring: Scoring | ToldScores, at: At) -> Any:
             form.round(tracked.state, cohort), first, (tracked.keep, scoring), scores
         )
         scored, found = tracked.state if at == "downloaded" else state, total(scores)
-        return replace(tracked.record(found, scoring.merit(found), scored), state=state)
+        begun = at != "downloaded" or tracked.asked > 0
+        noted = tracked.record(found, scoring.merit(found), scored, trained=begun)
+        return replace(noted, state=state)
 
     return round
 

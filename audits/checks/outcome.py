@@ -118,7 +118,9 @@ def _best(case: Case) -> int:
     merits = [_merit(row) for row in rows]
     best: dict[str, Any] = rows[-1]  # without a validation record the last round counts
     if any(merit > -math.inf for merit in merits):
-        best = rows[merits.index(max(merits))]  # first among equals
+        equals = [row for row, merit in zip(rows, merits, strict=True) if merit == max(merits)]
+        trained = [row for row in equals if row.get("round") != 0]
+        best = (trained or equals)[0]  # the first of them, but no untrained model before another
     expected = {"best_round" if name == "round" else name: best[name] for name in best}
     if json_digest(claimed) != json_digest(expected):
         fail("result", "the metrics of result.json are not those of the best line of metrics.jsonl")

@@ -28,6 +28,7 @@ from audits.report.budget import accounts
 from audits.report.budget_timeline import spending
 from audits.report.inventory import inventory, parties, plan_diff, roll_up
 from audits.report.learning.curves import curves
+from audits.report.learning.delivered import never_trained
 from audits.report.learning.references import table, worth
 from audits.report.limits import limits
 from audits.report.method import cost, method
@@ -90,7 +91,10 @@ def report_of(case: Case) -> Report:
     report = Report(
         subject=_subject(case),
         transport=case.roster_file.transport,
-        notes=notes(plan, egress, evidence, simulated=simulated, rehearsed=played),
+        notes=notes(
+            plan, egress, evidence, simulated=simulated, rehearsed=played,
+            untrained=never_trained(case.result),
+        ),  # fmt: skip
         summary=own_summary(case, egress)
         if side
         else summary(plan, case.policy, diff, egress, gone, smallest, worth(case.result)),
@@ -116,7 +120,7 @@ def report_of(case: Case) -> Report:
         at_sites=at_sites,
         findings=found,
         obligations=obligations(diff, egress, spent, tried, found, evidence, cautions),
-        results=_results(case.result),
+        results=_results(case),
         references=tuple(Fact(name=name, value=value) for name, value in table(case.result)),
         curves=curves(case.metrics),
         method=method(case.result, tried),
@@ -258,9 +262,11 @@ def _subject(case: Case) -> Subject:
     )
 
 
-def _results(result: Mapping[str, Any]) -> tuple[Fact, ...]:
+def _results(case: Case) -> tuple[Fact, ...]:
     """Return the values of result.json that a reader expects, as short texts."""
-    found: list[Fact] = []
+    result, found = case.result, list[Fact]()
+    if best := case.view.weights.get("best"):
+        found.append(Fact(name="delivered_sha256", value=best[:_LONGEST_FACT]))
     for name in _RESULTS:
         value = result.get(name)
         parts = value.items() if isinstance(value, Mapping) else [("", value)]

@@ -10,10 +10,12 @@ from audits.report import words
 from audits.report.attack_rows import Outcome, singled_out, tally, undecided
 from audits.report.attack_words import readable, untested
 from audits.report.budget import budget_line, worst_view
+from audits.report.learning.delivered import NEVER_TRAINED
 from audits.report.learning.references import Worth, in_words
 from audits.report.models import Account, Dropouts, Egress, Finding, Line, PlanDiff, State
 from audits.report.scope import approved, intact
 from protocols.disclosures.names import Disclosure
+from protocols.plan.learns import runs_as
 from protocols.plan.plan import Plan
 from protocols.plan.steps import Step
 from protocols.policy.policy import PrivacyPolicy
@@ -39,6 +41,7 @@ def notes(
     *,
     simulated: bool,
     rehearsed: bool = False,
+    untrained: bool = False,
 ) -> tuple[str, ...]:
     """Return the banners, the gravest first."""
     found = (
@@ -47,11 +50,14 @@ def notes(
         (UNSAFE, any(words.in_clear(row.protection) for row in egress)),
         (READ, any(words.reads(row.protection) for row in egress)),
         (OPEN, any(words.opens(row.protection) for row in egress)),
+        (NEVER_TRAINED, untrained),
         (SIMULATION, simulated),
         (REHEARSAL, rehearsed),
         (SYNTHETIC, plan.data.synthetic),
     )
-    return tuple(text for text, applies in found if applies)
+    told = [text for text, applies in found if applies]
+    begins = runs_as(plan.algorithm)
+    return (*told, *(warning for warning in plan.warnings if warning.startswith(begins)))
 
 
 def summary(

@@ -63,14 +63,14 @@ _CHOOSES = (
 )
 
 
-def _outside(plugins: Mapping[str, str]) -> list[str]:
-    """Say which code is none of this program's."""
+def _outside(plugins: Mapping[str, str], algorithm: str) -> list[str]:
+    """Say which code is none of this program's; only the algorithm that runs chooses a start."""
     found = [plugin_of(entry) or ("plug-in", entry) for entry in plugins]
     return [
         f"the {kind} {name} is a plug-in: code from outside this program, which is trusted as its "
         "own is; the plan holds the digest of its file, and says nothing of what is in it"
         + _CHOOSES
-        * (kind == "algorithm")
+        * (kind == "algorithm" and name == algorithm)
         for kind, name in found
     ]
 
@@ -157,7 +157,7 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
     check_covered(builder.items, policy)
     splits, drawn = builder.splits, builder.drawn
     training = _training(form, policy, rounds)
-    remarks = (*_reduced(algorithm, rounds), *remarks, *_outside(plugins or {}))
+    remarks = (*_reduced(algorithm, rounds), *remarks, *_outside(plugins or {}, algorithm.name))
     planned = Planned(
         builder.items,
         policy,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from algorithms.tasks._sized import Sized
 from secure_fgl.checking.small import CLIENTS
 from secure_fgl.data import Graph
 from secure_fgl.plugins.making import making
@@ -35,8 +36,9 @@ def unlike_made(task: Any) -> Iterator[str]:
     Args:
         task: of a model from outside our folder.
     """
-    seed = int(np.random.default_rng(0).integers(2**63))
-    twice = []
+    rng = np.random.default_rng(0)
+    Sized.initial(task, rng)  # `FlatTask.initial` draws this first, and the module's seed then
+    seed, twice = int(rng.integers(2**63)), []
     for _ in range(2):
         with making(seed):
             twice.append(task._build())

@@ -47,6 +47,8 @@ def export(
 
     Exits 5 if the evidence is broken; nothing is written then.
     """
+    from audits.report.learning.delivered import NEVER, NEVER_TRAINED
+    from secure_fgl.cli._shared.output import say
     from secure_fgl.cli._shared.report_files import advice
     from secure_fgl.errors import UsageError
     from secure_fgl.store.finished_run import Run
@@ -59,6 +61,8 @@ def export(
         )
     with advice(), given_plugins(run, plugins):
         trained = Run(run).trained(site)
+    if trained.facts["chosen"] == NEVER:
+        say(f"{NEVER_TRAINED}.", style="bold yellow")
     if to.suffix == ".onnx":
         from secure_fgl.store.onnx_file import onnx_bytes as content
     else:

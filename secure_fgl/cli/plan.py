@@ -45,7 +45,7 @@ def plan(
     """
     from secure_fgl.cli._shared.inputs import load_plan
     from secure_fgl.cli._shared.output import print_json, say
-    from secure_fgl.cli._shared.tables.plan import print_plan
+    from secure_fgl.cli._shared.tables.plan import print_plan, say_first
     from secure_fgl.config import Config
     from secure_fgl.errors import UsageError
 
@@ -68,6 +68,7 @@ def plan(
     if format is Format.json:
         print_json(wanted.text())
     else:
+        say_first(wanted, federation)
         print_plan(wanted, stderr=False)
         say(f"Model settings: {federation.training()}.")
         if federation.config.device != "cpu":

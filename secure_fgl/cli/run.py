@@ -103,7 +103,7 @@ def _hold_to(approved: Plan, wanted: Plan) -> None:
 
 def _announce(plan: Plan, federation: Federation, lines: JsonLog | None, *, table: bool) -> None:
     from secure_fgl.cli._shared.output import say
-    from secure_fgl.cli._shared.tables.plan import print_plan
+    from secure_fgl.cli._shared.tables.plan import print_plan, say_first
     from secure_fgl.devices.choosing import told
     from secure_fgl.sites.start import NOT_SEPARATED
 
@@ -119,6 +119,7 @@ def _announce(plan: Plan, federation: Federation, lines: JsonLog | None, *, tabl
         say(NOT_SEPARATED, style="bold yellow")
     if plan.data.synthetic:
         say("SYNTHETIC DATA", style="bold yellow")
+    say_first(plan, federation)
     if table:
         print_plan(plan, stderr=True)
         say(f"Model settings: {federation.training()}.")
@@ -140,7 +141,8 @@ def _train(
     except KeyboardInterrupt as stopped:
         raise KeyboardInterrupt(str(stopped) or _what_is_left(folder)) from None
     if lines is not None:
-        lines.write("end", model_sha256=finished.model_sha256, metrics=finished.metrics)
+        digests = {name: getattr(finished, name) for name in ("delivered_sha256", "model_sha256")}
+        lines.write("end", **digests, metrics=finished.metrics)
     return finished
 
 
@@ -156,13 +158,15 @@ def _what_is_left(folder: Path) -> str:
 
 def _summary(finished: Run, headline: str) -> None:
     """Print what people want to know first; all of it stands in result.json too."""
+    from audits.report.learning.delivered import NEVER_TRAINED, never_trained
     from audits.report.learning.references import ALONE, GATHERED
     from audits.report.words import plural, size
     from secure_fgl.cli._shared.output import HEADLINES, print_pairs
 
     result = finished.result
     headline = "test_told" if "test_told" in result["metrics"] else headline
-    pairs = [(HEADLINES[headline], _quality(result, headline))]
+    pairs = [("model", NEVER_TRAINED)] if never_trained(result) else []
+    pairs.append((HEADLINES[headline], _quality(result, headline)))
     seen = result.get("references", {})
     for name, label in {**ALONE, **GATHERED}.items():
         if (value := seen.get(name)) is not None:
@@ -183,13 +187,30 @@ def _summary(finished: Run, headline: str) -> None:
     pairs += [
         ("clients sent", f"{up}, all together, and got {down}"),
         ("time", seconds),
-        ("model sha256", result["model_sha256"] or "none: each client has its own"),
+        *_digests(finished),
         ("evidence", str(result["verdict"])),
         ("report", str(finished.path / "report" / "report.html")),
     ]
     print_pairs(pairs, wrap=False, links=["report"])
     if "profile" in result:
         print(finished.folder.read("profile/profile.txt").decode().partition("\nround ")[0])
+
+
+def _digests(finished: Run) -> list[tuple[str, str]]:
+    """Name the digest of the model that is delivered, and of the last one where it is another."""
+    result = finished.result
+    if not (last := result["model_sha256"]):
+        return [("model sha256", "none: each client has its own")]
+    best, delivered = result["metrics"]["best_round"], finished.delivered_sha256
+    if best is None:
+        return [("model sha256", f"{last} (last)")]
+    after = f"after round {best}" if best else "before training"
+    if delivered == last:
+        return [("model sha256", f"{last} (best, {after}; the last is the same)")]
+    return [
+        ("model sha256", f"{delivered} (best, {after}: the one that is scored and exported)"),
+        ("last sha256", f"{last} (after the last round)"),
+    ]
 
 
 def _compared(result: dict[str, Any]) -> list[tuple[str, str]]:

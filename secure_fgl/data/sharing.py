@@ -32,6 +32,8 @@ __all__ = [
     "gives_test",
     "induce",
     "is_even",
+    "linkable_names",
+    "links",
     "makes_split",
     "partition",
     "partition_names",
@@ -144,6 +146,22 @@ def gives_test(name: str) -> bool:
     return bool(getattr(_rule(name), "COMMON_TEST", False))
 
 
+def links(name: str, options: Mapping[str, Any] | None = None) -> bool:
+    """Tell whether a partition leaves clients their nodes' edges to other clients' nodes.
+
+    Raises:
+        ValueError: unknown name.
+    """
+    return _links(_rule(name), options or {})
+
+
+def linkable_names() -> tuple[str, ...]:
+    """Return the names of partitions that do, by themselves or with the option `linked`; sorted."""
+    known = members(partitions).items()
+    words = ("LINKED", "LINKABLE")
+    return tuple(name for name, rule in known if any(getattr(rule, w, False) for w in words))
+
+
 def remarks(name: str, options: Mapping[str, Any] | None = None) -> tuple[str, ...]:
     """Return what a plan must say of data that a partition with such options shares out.
 
@@ -154,7 +172,7 @@ def remarks(name: str, options: Mapping[str, Any] | None = None) -> tuple[str, .
     Raises:
         ValueError: unknown name.
     """
-    if _links(_rule(name), options or {}):
+    if links(name, options):
         return (
             f"partition {name}: every client knows the public numbers of its own nodes and of "
             "other clients' nodes that these have edges to",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from audits.evidence.run_files import RunView
+from audits.report.learning.delivered import chosen_by
 from protocols.errors import EvidenceError
 from secure_fgl import _floors
 from secure_fgl.errors import UsageError, path_of
@@ -158,15 +159,7 @@ class Run(Results):
             )
         else:
             found = trained_model.of_client(self._opened(site, folder=folder))
-        return with_(found, facts={**found.facts, "run": self.name, "chosen": self._chosen()})
-
-    def _chosen(self) -> str:
-        """Return what a model of this run was chosen by, in words."""
-        metrics = self.result.get("metrics", {})
-        if metrics.get("best_round") is None:
-            return "no score of all clients"
-        validated = any(metrics[name] is not None for name in metrics if name.startswith("val_"))
-        return "best validation score" if validated else "last round: no validation score"
+        return with_(found, facts={**found.facts, "run": self.name, "chosen": chosen_by(self.result)})
 
     def about(self, site: str) -> Mapping[str, Any]:
         """Return what the site of a folder's name told of itself beside its client's model."""
@@ -181,6 +174,18 @@ class Run(Results):
         """Return name and bytes of the shared model's file, empty if there is none."""
         name = "best" if self.folder.holds("checkpoints/best.npz") else "final"
         return name, self.folder.read(f"checkpoints/{name}.npz")
+
+    @property
+    def delivered_sha256(self) -> str | None:
+        """Digest of the shared model of the best round, which `model` and ``model export`` take.
+
+        Where nothing was scored it is that of the last round, `model_sha256`; None where clients
+        share no model.
+        """
+        from secure_fgl.run.model_digest import npz_digest
+
+        _, content = self.checkpoint()
+        return npz_digest(content) if content else self.model_sha256
 
     @property
     def name(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 
 from secure_fgl.checking import small
 from secure_fgl.config import Config
+from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
 from tests.secure_fgl.cli_tools import invoke
+from tests.secure_fgl.test_no_records import own
 
 ROWS = Path(__file__).resolve().parents[2] / "examples" / "rows_policy.yaml"
 GRAPHS = {"gcfl", "gcfl_plus"}
@@ -21,6 +24,8 @@ def warnings(name: str, rounds: int = 2, **options: Any) -> tuple[str, ...]:
     document["algorithm"]["options"] = {name: options}
     if options.get("nodes"):  # rows of neighbours leave under a policy that guards rows
         document["policy"] = str(ROWS)
+        linked = {"name": "dirichlet_linked", "clients": 5}
+        document["data"] = {**document["data"], "partition": linked}
     if name in GRAPHS:
         document["data"] = {
             "name": "mutag",
@@ -65,9 +70,39 @@ def test_run_and_report_say_it_too(tmp_path: Path) -> None:
     file.write_text(Config.parse(small.document("fed_gcn", "unsafe_plaintext")).text())
     shown = invoke("run", file, "--out", tmp_path / "run")
     assert shown.exit_code == 0, shown.output
-    assert "fed_gcn runs as FedAvg" in " ".join(shown.stderr.split())
+    first = " ".join(shown.stderr.split()).partition("policy digest")[0]
+    assert "fed_gcn runs as FedAvg: no rows are exchanged (hops is 0, nodes is not set)" in first
+    notes = json.loads((tmp_path / "run" / "report" / "report.json").read_text())["notes"]
+    assert any(note.startswith("fed_gcn runs as FedAvg") for note in notes)
     report = (tmp_path / "run" / "report" / "report.md").read_text("utf-8")
     assert "fed_gcn runs as FedAvg" in " ".join(report.replace("\\_", "_").split())
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("fed_gcn", {"hops": 1, "nodes": 200}), ("fed_gnn", {"nodes": 200})]
+)
+@pytest.mark.parametrize("own_tables", [True, False])
+def test_rows_of_neighbours_that_nobody_knows_are_refused_at_the_plan(
+    name: str, options: dict[str, Any], own_tables: bool, tmp_path: Path
+) -> None:
+    document = small.document(name, "unsafe_plaintext")
+    document |= {"policy": str(ROWS), "algorithm": {"name": name, "options": {name: options}}}
+    if own_tables:
+        root = own(tmp_path / "data", "tvx")
+        shared = {"name": "by_owner", "clients": 4}
+        document["data"] = {"name": "own", "root": str(root), "partition": shared}
+    file = tmp_path / "config.yaml"
+    file.write_text(json.dumps(document))
+    shown = invoke("plan", file)
+    told = " ".join(shown.stderr.split())
+    assert shown.exit_code == 2, shown.output
+    assert f"{name} exchanges rows of neighbours at other clients, and here are none" in told
+    why = "table of edges names its own nodes alone" if own_tables else "by_owner drops edges"
+    assert why in told and f"leave out algorithm.options.{name}" in told
+    assert ("dirichlet_linked" in told) is not own_tables
+    with pytest.raises(UsageError, match="here are none"):
+        Federation.from_config(Config.parse(document)).run(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_lost_round_is_counted_and_numbered(tmp_path: Path) -> None:

@@ -218,3 +218,21 @@ def test_an_error_while_a_model_is_built_names_the_plug_in_s_line(tmp_path: Path
     assert told[0] == "Error: The code of a plug-in raised KeyError."
     assert "my_sum.py, line" in told[-2] and "secure-fgl check" in told[-1]
     assert not any("Internal" in line for line in told)
+
+
+LINEAR = changed(
+    ("torch.nn.Parameter(torch.empty(features, hidden))", "torch.nn.Linear(features, hidden)"),
+    ("product(x, self.first)", "self.first(x)"),
+    text=MODEL,
+)
+"""The page's model with a layer that torch draws."""
+
+
+def test_a_layer_that_torch_draws_starts_as_its_module_makes_it(tmp_path: Path) -> None:
+    """The control starts from what the task would draw, and so from none that the module made."""
+    with subject_of([write(tmp_path, "my_sum", LINEAR)]) as subject:
+        found = ask(BY_NAME["start"], subject)
+        assert found.status == "OK", found
+        with patch("algorithms.nn._shared.own_start.started", lambda module, drawn: drawn):
+            found = ask(BY_NAME["start"], subject)
+    assert found.status == "FAIL" and "first.weight starts from something else" in found.detail

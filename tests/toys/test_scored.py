@@ -95,3 +95,13 @@ def test_the_best_is_the_earliest_of_the_largest_merits() -> None:
     lost = tracked.missed()  # a number is given once, also to a score that was lost
     assert (tracked.keep.number, lost.keep.number, lost.keep.best) == (6, 7, 3)
     assert lost.record(score, 0.9, "f").keep.best == 7
+
+
+def test_of_equals_a_trained_model_comes_before_the_untrained_one() -> None:
+    score = Score(**dict.fromkeys((field.name for field in Score.fields), 1))
+    begun: Tracked[str] = Tracked("").record(score, 0.7, "start", trained=False)
+    worse = begun.record(score, 0.6, "a")
+    assert (worse.best, worse.untrained) == (0, True)
+    level = worse.record(score, 0.7, "b").record(score, 0.7, "c")
+    assert (level.best, level.best_state, level.keep.best) == (2, "b", 3)
+    assert not level.untrained and begun.record(score, None, "d").best == 0

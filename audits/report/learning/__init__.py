@@ -1,1 +1,1 @@
-"""How a run's scores moved from round to round."""
+"""How a run's scores moved from round to round, and which model it delivers."""

@@ -66,12 +66,15 @@ def _told(trained: TrainedModel, checkpoint: bytes = b"") -> TrainedModel:
         trained: the model.
         checkpoint: of the one that all share, of whose weights a client's may be; empty for none.
     """
+    from audits.report.learning.delivered import NEVER, NEVER_TRAINED
     from secure_fgl.cli._shared.output import say
     from secure_fgl.run.model_digest import npz_digest
 
     whose, facts = trained.facts.get("site"), trained.facts
     if checkpoint and npz_digest(checkpoint) == facts["weights_sha256"]:
         whose = None
+    if facts.get("chosen") == NEVER:
+        say(f"{NEVER_TRAINED}.", style="bold yellow")
     if facts.get("after_rounds") != facts.get("best_after_rounds"):
         say(
             f"It is the one after {facts['after_rounds']} rounds: this client was away when the "

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from audits.findings.limitations import named, of_warning
 from audits.report.words import size
-from secure_fgl.cli._shared.output import cell, console, grid, print_pairs
+from secure_fgl.cli._shared.output import cell, console, grid, print_pairs, say
 from secure_fgl.run.naming import client_names
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from protocols.plan.plan import Item, MessagePlan, Plan
+    from secure_fgl.federation import Federation
 
 MOST_NAMED = 20  # clients that are named one by one
 WIDEST = 32  # characters kept together in the first column, so that 80 columns suffice
@@ -28,6 +29,19 @@ def print_plan(plan: Plan, *, stderr: bool) -> None:
         out.print(table)
     warnings = [("warning", named(text, of_warning(text))) for text in plan.warnings]
     print_pairs([("budget", plan.budget), *_tried(plan), *warnings], stderr=stderr)
+
+
+def say_first(plan: Plan, federation: Federation) -> None:
+    """Say on stderr, before the plan, what would be lost in it: what runs is not what it is called.
+
+    That is an algorithm whose options leave out what it is called after, and what was given and is
+    not used.
+    """
+    from protocols.plan.learns import runs_as
+
+    reduced = [w for w in plan.warnings if w.startswith(runs_as(plan.algorithm))]
+    for text in (*reduced, *federation.unused()):
+        say(f"{text[:1].upper()}{text[1:]}." if text not in reduced else text, style="bold yellow")
 
 
 def _tried(plan: Plan) -> list[tuple[str, str]]:
