@@ -75,9 +75,10 @@ def test_a_carrier_that_sends_byte_by_byte_does_not_keep_a_site_from_stopping(
     def carrier() -> None:
         with channel.connect(place, seconds=10.0) as connection, contextlib.suppress(OSError):
             connection.sendall(channel.LENGTH.pack(1 << 16))
-            for _ in range(60):
+            for number in range(70):
                 connection.sendall(b" ")
-                began.set()
+                if number == 10:  # its message is being read by now
+                    began.set()
                 time.sleep(0.05)
 
     dripping = threading.Thread(target=carrier)
