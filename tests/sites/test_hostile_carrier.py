@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import pytest
 from secure_fgl.sites.session import Callers, OwnCarrier, serve
 from secure_fgl.transports.broker import channel
 from secure_fgl.transports.broker.messages import decode, encode
-from secure_fgl.transports.broker.replies import TASK, Code
+from secure_fgl.transports.broker.replies import TASK, Code, SiteReply
 
 ME = frozenset({os.geteuid()})
 
@@ -75,9 +76,10 @@ def test_a_carrier_that_sends_byte_by_byte_does_not_keep_a_site_from_stopping(
     def carrier() -> None:
         with channel.connect(place, seconds=10.0) as connection, contextlib.suppress(OSError):
             connection.sendall(channel.LENGTH.pack(1 << 16))
-            for _ in range(60):
+            for number in range(70):
                 connection.sendall(b" ")
-                began.set()
+                if number == 10:  # its message is being read by now
+                    began.set()
                 time.sleep(0.05)
 
     dripping = threading.Thread(target=carrier)
@@ -117,3 +119,31 @@ def test_a_folder_that_is_swapped_after_it_was_checked_gets_no_socket(
         with channel.bound(place):
             assert is_socket((aside / "socket").lstat().st_mode)
     assert place.is_symlink() and not is_socket(place.lstat().st_mode)
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"[]", struct.pack(">I", 100_000) + b"[" * 100_000, struct.pack(">I", 2) + b"{}"]
+)
+def test_what_is_no_request_ends_no_session(
+    sent: bytes, place: Path, listener: socket.socket
+) -> None:
+    """The carrier that sends it is hung up on, and the next one is answered."""
+    answerer: Any = SimpleNamespace(over=False, broken=False)
+    answerer.answer = lambda request, envelopes: SiteReply(Code.DONE, envelopes)
+    ends = threading.Event()
+    callers = Callers(listener, ME, ends.is_set)
+    serving = threading.Thread(target=serve, args=(answerer, callers))
+    serving.start()
+    try:
+        with channel.connect(place) as connection:
+            channel.send(connection, sent)
+            with pytest.raises(channel.Gone):
+                channel.receive(connection, seconds=10.0)
+        with channel.connect(place) as connection:  # the control
+            channel.send(connection, encode({"do": TASK}, [b"x"]))
+            assert decode(channel.receive(connection, seconds=10.0)) == ({"code": "done"}, [b"x"])
+    finally:
+        ends.set()
+        serving.join(10)
+        callers.hang_up()
+    assert not serving.is_alive()
