@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from audits.attacks._shared.models import AttackRow
 from audits.elsewhere.rehearsal import Rehearsed, quoted, read_rehearsal

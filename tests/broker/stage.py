@@ -305,6 +305,7 @@ class Sites:
 
         def work() -> int:
             setattr(start, "subprocess", SimpleNamespace(Popen=self._popen(name)))  # noqa: B010
+            setattr(start, "can_fork", lambda: False)  # noqa: B010
             more = ["--again"] if again else []
             return start.main([str(folder), "--run", stage.run, *more])
 
@@ -314,7 +315,9 @@ class Sites:
     def _popen(self, name: str) -> Callable[..., Fork]:
         """Return what stands for `subprocess.Popen` in `start`."""
 
-        def popen(command: Sequence[str], *, stdin: int, env: Mapping[str, str]) -> Fork:
+        def popen(
+            command: Sequence[str], *, stdin: int, env: Mapping[str, str], start_new_session: bool
+        ) -> Fork:
             kind, main = _MAINS[command[3]]
 
             def work() -> int:

@@ -185,15 +185,15 @@ def test_nothing_is_stored_administered_or_monitored(charters: list[Charter]) ->
     lines = [line.strip() for line in text.splitlines()]
     for word in ("jetstream", "http", "https", "monitor", "system_account", "$SYS", "websocket",
                  "mqtt", "leafnodes", "cluster", "no_auth_user", "password", "token", "resolver",
-                 "exports", "imports", "allow_non_tls", "handshake_first", "default_permissions",
+                 "exports", "imports", "allow_non_tls", "default_permissions",
                  "insecure"):  # fmt: skip
         assert not re.search(rf"(?i){re.escape(word)}", text), word
     assert [line for line in lines if line.startswith("listen:")] == ['listen: "0.0.0.0:4222"']
     assert f"max_payload: {PART + HEAD_BYTES}" in lines
     assert MAX_PAYLOAD < 8 << 20
     for wanted in ('min_version: "1.3"', 'cert_file: "/broker/server.pem"',
-                   'key_file: "/broker/server.key"', "max_subscriptions: 64",
-                   f"max_pending: {4 * MAX_PAYLOAD}", 'write_deadline: "10s"'):  # fmt: skip
+                   'key_file: "/broker/server.key"', "max_subscriptions: 1088", "handshake_first: true",
+                   f"max_pending: {2 * MAX_PAYLOAD}", 'write_deadline: "10s"'):  # fmt: skip
         assert wanted in lines, wanted
     accounts = re.findall(r"(?m)^  ([0-9a-f]{32}) \{$", text)
     assert accounts == [charter.run for charter in charters]

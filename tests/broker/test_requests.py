@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -172,7 +172,7 @@ class Broker:
         return "inbox"
 
     async def subscribe(self, subject: str, cb: Callable[[Any], Awaitable[None]]) -> None:
-        assert subject == "inbox.>"
+        assert subject.startswith("inbox.") and subject.endswith(".*")
         self.hear = cb
 
     async def publish(self, subject: str, data: bytes, reply: str) -> None:

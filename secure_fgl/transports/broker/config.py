@@ -59,7 +59,7 @@ _CERTIFICATE, _KEY = "server.pem", "server.key"
 MAX_PAYLOAD = PART + HEAD_BYTES
 _MAX_PENDING = 2 * MAX_PAYLOAD  # bytes that wait for one connection before the server drops it
 _REPLY_SECONDS = 120  # in which a party may reply to a message; a reply is held for 60 at most
-_SUBSCRIPTIONS = 64  # of one connection
+_SUBSCRIPTIONS = 1088  # of one connection
 _SLACK = 1 << 20
 _ROOT_DAYS, _SERVER_DAYS = 3650, 397
 _PORT = 4222
@@ -201,19 +201,18 @@ def server_config(
     if strange := sorted(behind - known):
         raise UsageError(f"No charter names {strange[0][:80]} as a site.", fix="see charter show")
     return lines_of([
-        *common(listen, folder, parties=sum(len(c.carriers) for c in charters)),
+        *common(listen, folder),
         *block("accounts", [*_accounts(charters, behind)]),
         *(_clustered(cluster, folder) if cluster is not None else []),
     ])  # fmt: skip
 
 
-def common(listen: str, folder: Path, *, parties: int = 0) -> list[str]:
+def common(listen: str, folder: Path) -> list[str]:
     """Return the lines that every server of ours has: TLS and limits.
 
     Args:
         listen: ``HOST:PORT``.
         folder: where its certificate and key lie.
-        parties: of all runs.
     """
     tls = block("tls", [
         f"cert_file: {text_of(folder / _CERTIFICATE)}", f"key_file: {text_of(folder / _KEY)}",
@@ -225,7 +224,7 @@ def common(listen: str, folder: Path, *, parties: int = 0) -> list[str]:
         f"max_payload: {MAX_PAYLOAD}",
         f"max_pending: {_MAX_PENDING}",
         "max_control_line: 1024",
-        f"max_subscriptions: {_SUBSCRIPTIONS + parties}",  # the aggregator has one a party
+        f"max_subscriptions: {_SUBSCRIPTIONS}",  # the aggregator has one a party
         'ping_interval: "20s"',
         "ping_max: 2",
         'write_deadline: "10s"',
