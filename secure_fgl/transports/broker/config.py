@@ -55,10 +55,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 _ROOT, _ROOT_KEY = "root.pem", "root.key"
 _CERTIFICATE, _KEY = "server.pem", "server.key"
 MAX_PAYLOAD = PART + HEAD_BYTES
-_WAITING = 16  # messages that may wait for one connection besides one of each party: the server
-# drops a connection for which more waits, and all sites may reply to the aggregator at once.
+_MAX_PENDING = 64 * MAX_PAYLOAD  # bytes that wait for one connection before the server drops it:
+# all sites may reply to the aggregator at once
 _REPLY_SECONDS = 120  # in which a party may reply to a message; a reply is held for 60 at most
-_SUBSCRIPTIONS = 64  # of one connection
+_SUBSCRIPTIONS = 4096  # of one connection
 _SLACK = 1 << 20
 _ROOT_DAYS, _SERVER_DAYS = 3650, 397
 _PORT = 4222
@@ -212,9 +212,9 @@ def common(listen: str, folder: Path, *, connections: int) -> list[str]:
         "# Written by secure-fgl broker; a charter that changes is another file.",
         f"listen: {text_of(listen)}",
         f"max_payload: {MAX_PAYLOAD}",
-        f"max_pending: {(connections + _WAITING) * MAX_PAYLOAD}",
+        f"max_pending: {_MAX_PENDING}",
         "max_control_line: 1024",
-        f"max_subscriptions: {_SUBSCRIPTIONS + connections}",  # the aggregator has one a party
+        f"max_subscriptions: {_SUBSCRIPTIONS}",  # the aggregator has one a party
         f"max_connections: {connections}",
         'ping_interval: "20s"',
         "ping_max: 2",
