@@ -56,6 +56,8 @@ _MEMORY = 2 << 30  # bytes of a carrier beside its messages
 _DEAD_SECONDS = 10  # in which nothing of a server's machine comes, not even an acknowledgement
 _KEEP_ALIVE_SECONDS = 5
 _GOODBYE_SECONDS = 1.0  # for TLS to close in order: who is cut off never gets that
+_BUFFER = 4 << 20  # bytes that are read from the party before anybody asks for them
+_SMALL = 1 << 16  # bytes of a message that are copied, so that its length goes with it
 T = TypeVar("T")
 
 
@@ -249,10 +251,10 @@ class Party:
             try:
                 if self._handed is not None:
                     made = await self._handed()
-                    streams = await asyncio.open_unix_connection(sock=made)
+                    streams = await asyncio.open_unix_connection(sock=made, limit=_BUFFER)
                 else:
                     with below(self._at) as name:
-                        streams = await asyncio.open_unix_connection(name)
+                        streams = await asyncio.open_unix_connection(name, limit=_BUFFER)
             except FileNotFoundError as error:
                 raise Left from error
             except OSError as error:
@@ -276,8 +278,12 @@ class Party:
 
 async def write(writer: asyncio.StreamWriter, message: bytes) -> None:
     """Write a message to the party; raises OSError."""
-    writer.write(LENGTH.pack(len(message)))
-    writer.write(message)
+    head = LENGTH.pack(len(message))
+    if len(message) <= _SMALL:
+        writer.write(head + message)
+    else:
+        writer.write(head)
+        writer.write(message)
     await writer.drain()
 
 

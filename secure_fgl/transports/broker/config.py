@@ -57,9 +57,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 _ROOT, _ROOT_KEY = "root.pem", "root.key"
 _CERTIFICATE, _KEY = "server.pem", "server.key"
 MAX_PAYLOAD = PART + HEAD_BYTES
-_MAX_PENDING = 2 * MAX_PAYLOAD  # bytes that wait for one connection before the server drops it
+_MAX_PENDING = 64 * MAX_PAYLOAD  # bytes that wait for one connection before the server drops it:
+# all sites may reply to the aggregator at once
 _REPLY_SECONDS = 120  # in which a party may reply to a message; a reply is held for 60 at most
-_SUBSCRIPTIONS = 1088  # of one connection
+_SUBSCRIPTIONS = 4096  # of one connection
 _SLACK = 1 << 20
 _ROOT_DAYS, _SERVER_DAYS = 3650, 397
 _PORT = 4222
@@ -227,7 +228,7 @@ def common(listen: str, folder: Path) -> list[str]:
         f"max_subscriptions: {_SUBSCRIPTIONS}",  # the aggregator has one a party
         'ping_interval: "20s"',
         "ping_max: 2",
-        'write_deadline: "10s"',
+        'write_deadline: "60s"',  # for a whole part over a slow line
         *tls,
     ]
 

@@ -130,11 +130,14 @@ class Assembly:
             whole.name, self.next, whole.count, whole.size, whole.digest, due
         ):  # fmt: skip
             raise Malformed("another part was due")
-        self._data += part.data
         self.next += 1
-        if self.next < whole.count:
-            return None
-        message = bytes(self._data)
+        if whole.count == 1:
+            message = bytes(part.data)
+        else:
+            self._data += part.data
+            if self.next < whole.count:
+                return None
+            message = bytes(self._data)
         if hashlib.sha256(message).digest() != whole.digest:
             raise Malformed("a message has another digest than its parts say")
         return message

@@ -115,7 +115,8 @@ class Requests:
             answer = await self._answered(party, due, end)
             if isinstance(answer, SiteReply):
                 return answer
-            word = bytes(answer.data).decode("ascii", "replace")
+            # Of a reply's megabytes no word is made.
+            word = str(answer.data, "ascii", "replace") if answer.kind is Kind.CODE else ""
             if answer.kind is Kind.MORE and answer.index == index + 1 < len(parts):
                 index += 1
             elif answer.kind is Kind.REPLY:
