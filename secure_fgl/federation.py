@@ -18,6 +18,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import SCHEMES, encryption
 from protocols.forms import Algorithm
 from protocols.plan.drift import drift
+from protocols.plan.learns import not_used
 from protocols.plan.plan import Plan
 from protocols.plan.planning import make_plan
 from protocols.policy.guard import find
@@ -287,7 +288,7 @@ class Federation:
             key, value = used[plugin.kind]
             names = data[plugin.name].NAMES if plugin.kind is Kind.DATA else (plugin.name,)
             if value not in names:
-                said = f"the plug-in {plugin.name} is given and not used: {key} is {value}"
+                said = f"{not_used(plugin.name)}{key} is {value}"
                 found.append(f"{said}; to use it: --set {key}={names[0]}")
         return found
 

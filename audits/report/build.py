@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from audits.attacks._shared.models import AttackRow
 from audits.elsewhere.rehearsal import Rehearsed, quoted, read_rehearsal
@@ -92,9 +91,13 @@ def report_of(case: Case) -> Report:
         subject=_subject(case),
         transport=case.roster_file.transport,
         notes=notes(
-            plan, egress, evidence, simulated=simulated, rehearsed=played,
+            plan,
+            egress,
+            evidence,
+            simulated=simulated,
+            rehearsed=played,
             untrained=never_trained(case.result),
-        ),  # fmt: skip
+        ),
         summary=own_summary(case, egress)
         if side
         else summary(plan, case.policy, diff, egress, gone, smallest, worth(case.result)),

@@ -159,7 +159,9 @@ class Run(Results):
             )
         else:
             found = trained_model.of_client(self._opened(site, folder=folder))
-        return with_(found, facts={**found.facts, "run": self.name, "chosen": chosen_by(self.result)})
+        return with_(
+            found, facts={**found.facts, "run": self.name, "chosen": chosen_by(self.result)}
+        )
 
     def about(self, site: str) -> Mapping[str, Any]:
         """Return what the site of a folder's name told of itself beside its client's model."""

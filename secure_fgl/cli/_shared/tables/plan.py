@@ -34,13 +34,15 @@ def print_plan(plan: Plan, *, stderr: bool) -> None:
 def say_first(plan: Plan, federation: Federation) -> None:
     """Say on stderr, before the plan, what would be lost in it: what runs is not what it is called.
 
-    That is an algorithm whose options leave out what it is called after, and what was given and is
-    not used.
+    That is an algorithm whose options leave out what it is called after, cohorts that cannot be
+    drawn, and what was given and is not used.
     """
     from protocols.plan.learns import runs_as
 
     reduced = [w for w in plan.warnings if w.startswith(runs_as(plan.algorithm))]
-    for text in (*reduced, *federation.unused()):
+    drawn = plan.drawn
+    all_asked = [f"cohorts: {drawn.words}"] if drawn is not None and drawn.cohorts == 1 else []
+    for text in (*reduced, *all_asked, *federation.unused()):
         say(f"{text[:1].upper()}{text[1:]}." if text not in reduced else text, style="bold yellow")
 
 
