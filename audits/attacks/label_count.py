@@ -56,8 +56,8 @@ from audits.attacks._shared.rules import Rule
 from audits.attacks._shared.samples import Findings, NotApplicable, Samples, own_too
 
 _UNKNOWN = (
-    "the model is from outside, and no matrix and bias in the message have one output a class: which "
-    "layer is the last is not known, so nobody looked"
+    "the model is from outside, and no matrix and bias in the message have one output a class: "
+    "which layer is the last is not known, so nobody looked"
 )
 MIX = Rule("overlap with the client's class mix", margin=0.05, gate=0.15, null_side="above")
 HELD = Rule(
