@@ -20,8 +20,9 @@ from pydantic_core import CoreSchema
 
 def nearest(word: str, known: list[str]) -> str:
     """Return a hint such as ``did you mean 'rounds'?``, or the list of known words."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
+    spelt = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(word.lower(), spelt, n=1, cutoff=0.5)
+    return f"did you mean {spelt[close[0]]!r}?" if close else f"known: {', '.join(sorted(known))}"
 
 
 def problems(error: ValidationError) -> str:

@@ -19,6 +19,7 @@ from protocols.forms import Algorithm
 from protocols.strict import nearest
 from secure_fgl.config import ALL_ARE_ASKED, SAMPLING, SOME_ARE_ASKED
 from secure_fgl.errors import UsageError
+from secure_fgl.reasons import in_plugin
 
 _OFFERED: ContextVar[Mapping[str, ModuleType]] = ContextVar("algorithms from outside the folder")
 
@@ -106,7 +107,9 @@ def build_algorithm(
         chosen = options.get(name, {})
         built: Algorithm[Any] = _module(name).ALGORITHM(task, epochs=epochs, **chosen)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"Algorithm {name!r} cannot be run like this: {error}") from error
+        raise UsageError(
+            f"Algorithm {name!r} cannot be run like this: {error}", why="; ".join(in_plugin(error))
+        ) from error
     if name in _OFFERED.get({}) and getattr(built, "name", None) != name:
         raise UsageError(
             f"The plug-in {name!r} makes an algorithm that is called otherwise.",

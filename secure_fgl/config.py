@@ -231,9 +231,17 @@ class Config(Strict):
             told = not_yaml(error)
             raise UsageError(f"{file} is not YAML.", why=told, fix="correct that line") from error
         if document is None:
-            document = {}
+            raise UsageError(
+                f"The configuration {file} is empty.",
+                why="a run of defaults alone would be on generated data, and nobody asked for it",
+                fix="write one with: secure-fgl init DIR, or compare with examples/",
+            )
         if not isinstance(document, dict):
-            raise UsageError(f"{file} must hold keys and values at its top level.")
+            raise UsageError(
+                f"{file} must hold keys and values at its top level.",
+                why="a table or another file was given, or a line has lost its colon",
+                fix="give a configuration, for example examples/banks.yaml or what init wrote",
+            )
         for setting in settings:
             set_key(document, setting)
         return cls.parse(document)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from algorithms.tasks import DataSpec, Task
+from algorithms.nn import model_names
+from algorithms.tasks import DataSpec, Kind, Task
 from algorithms.tasks.evaluation import evaluated
 from crypto.homomorphic.he import Scheme
 from crypto.homomorphic.he import scheme as find_scheme
@@ -18,6 +19,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import SCHEMES, encryption
 from protocols.forms import Algorithm
 from protocols.plan.drift import drift
+from protocols.plan.learns import not_used
 from protocols.plan.plan import Plan
 from protocols.plan.planning import make_plan
 from protocols.policy.guard import find
@@ -52,7 +54,7 @@ from secure_fgl.defaults import check_optimiser, check_training, said, settled
 from secure_fgl.errors import PlanDrift, UsageError, usage
 from secure_fgl.plugins.finding import Given
 from secure_fgl.plugins.in_use import Plugins
-from secure_fgl.plugins.plugin import Kind
+from secure_fgl.plugins.plugin import Kind as Plug
 from secure_fgl.run.naming import learning_seed, run_path
 
 if TYPE_CHECKING:
@@ -222,6 +224,7 @@ class Federation:
             )
         spec, preferred = self._spec(), preferred_model(chosen.name)
         name = model_name(spec.task, model, preferred)
+        self._check_task(spec.task, model.name)
         whole = settled(model, spec.task, name)
         task = build_task(spec, whole, preferred=preferred)
         if name in self.plugins.names:
@@ -244,6 +247,20 @@ class Federation:
         if algorithm.linked:
             self._check_linked(chosen.name)
         return task, algorithm, whole
+
+    def _check_task(self, kind: Kind, model: str | None) -> None:
+        """Raise UsageError where own tables are said to be of another task than the model is."""
+        if self.own_spec() is None or model is None:
+            return
+        if model not in model_names() or model in model_names(kind):
+            return
+        raise UsageError(
+            f"spec.yaml says task: {kind}, and the model {model} is for another task.",
+            why="nodes.csv is for task: node, molecules.csv for task: graph, ratings.csv for "
+            "task: rating",
+            fix=f"correct the task in spec.yaml, or set model.name to one of: "
+            f"{', '.join(model_names(kind))}",
+        )
 
     def _check_linked(self, algorithm: str) -> None:
         """Raise UsageError where clients cannot know the edges that an algorithm is about."""
@@ -269,25 +286,25 @@ class Federation:
             found = self._unused_plugins(self._built()[2].name)
         chosen = self._given.algorithm
         others = [name for name, said in chosen.options.items() if said and name != chosen.name]
-        return found + [
-            f"options of {name} are given and not used: the algorithm is {chosen.name}"
+        return [f"{text[0].upper()}{text[1:]}" for text in found] + [
+            f"Options of {name} are given and not used: the algorithm is {chosen.name}"
             for name in sorted(others)
         ]
 
     def _unused_plugins(self, model: str | None) -> list[str]:
         """Name plug-ins that nothing in the configuration names, with what would."""
         used = {
-            Kind.ALGORITHM: ("algorithm.name", self._given.algorithm.name),
-            Kind.MODEL: ("model.name", model),
-            Kind.DATA: ("data.name", self._given.data.name),
-            Kind.PARTITION: ("data.partition.name", self._given.data.partition.name),
+            Plug.ALGORITHM: ("algorithm.name", self._given.algorithm.name),
+            Plug.MODEL: ("model.name", model),
+            Plug.DATA: ("data.name", self._given.data.name),
+            Plug.PARTITION: ("data.partition.name", self._given.data.partition.name),
         }
-        data, found = self.plugins.modules(Kind.DATA), list[str]()
+        data, found = self.plugins.modules(Plug.DATA), list[str]()
         for plugin in self.plugins:
             key, value = used[plugin.kind]
-            names = data[plugin.name].NAMES if plugin.kind is Kind.DATA else (plugin.name,)
+            names = data[plugin.name].NAMES if plugin.kind is Plug.DATA else (plugin.name,)
             if value not in names:
-                said = f"the plug-in {plugin.name} is given and not used: {key} is {value}"
+                said = f"{not_used(plugin.name)}{key} is {value}"
                 found.append(f"{said}; to use it: --set {key}={names[0]}")
         return found
 

@@ -133,6 +133,9 @@ def layout(file: Any, *sizes: Any, **options: Any) -> Layout:
     from algorithms.nn._shared.stack import Stack
 
     module = file.build(*sizes, **options)
+    if not hasattr(module, "named_parameters"):
+        kind = type(module).__name__
+        raise ValueError(f"build of the model {file.NAME!r} returns {kind}, and no torch module")
     return Layout.of(module, head(module), stack=isinstance(module, Stack))
 
 
@@ -163,6 +166,11 @@ def _file(name: str) -> ModelFile:
     return cast(ModelFile, import_module(f"{__name__}.{name}"))
 
 
+def _kind(name: str) -> Kind | None:
+    """Return for which tasks a model is; None for an unknown name."""
+    return _file(name).TASK if name in model_names() else None
+
+
 def model(name: str, task: Kind = "node") -> ModelFile:
     """The model's file by its name.
 
@@ -170,6 +178,11 @@ def model(name: str, task: Kind = "node") -> ModelFile:
         ValueError: no such model for this kind of task; the message names the nearest one.
     """
     known = model_names(task)
+    if name not in known and (kind := _kind(name)):
+        raise ValueError(
+            f"the model {name!r} is for {kind} tasks, and this is a {task} task; known models: "
+            f"{', '.join(known)}"
+        )
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""

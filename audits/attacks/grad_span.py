@@ -66,6 +66,10 @@ NEGATIVES = 1000
 """Outsiders, all clients together, below which a rate of 1 % is not measured."""
 AUC = Rule("AUC of members against outsiders", margin=0.05, gate=0.15, chance=0.5)
 TPR = Rule("TPR at 1 % FPR", margin=0.02, gate=0.15, chance=FPR)
+_UNKNOWN = (
+    "the model is from outside, and no matrix in the message has as many rows or columns as there "
+    "are input features: which layer takes them is not known, so nobody looked"
+)
 _MOST = {"quick": 1000, "default": 4000}  # candidates on either side, per client and round
 
 
@@ -87,6 +91,8 @@ class GradSpan:
         """Attack; see `audits.attacks.Attack`."""
         layers = material.layers
         if layers is None or layers.first is None:
+            if layers is not None and layers.foreign:
+                return Findings((NotApplicable(_UNKNOWN, arises=True),))
             why = "no layer of the message takes the input features, so they are not in its span"
             return Findings((NotApplicable(why),))
         draw = Draw(rng, _MOST.get(profile, _MOST["quick"]))

@@ -55,6 +55,10 @@ from audits.attacks._shared.payloads import ROUNDS, by_round, over_payloads, rea
 from audits.attacks._shared.rules import Rule
 from audits.attacks._shared.samples import Findings, NotApplicable, Samples, own_too
 
+_UNKNOWN = (
+    "the model is from outside, and no matrix and bias in the message have one output a class: "
+    "which layer is the last is not known, so nobody looked"
+)
 MIX = Rule("overlap with the client's class mix", margin=0.05, gate=0.15, null_side="above")
 HELD = Rule(
     "AUC of classes held against classes lacked",
@@ -134,6 +138,8 @@ class LabelCount:
         """Attack; see `audits.attacks.Attack`."""
         layers = material.layers
         if layers is None or layers.last_weight is None or layers.last_bias is None:
+            if layers is not None and layers.foreign:
+                return Findings((NotApplicable(_UNKNOWN, arises=True),))
             why = "no last layer with one output a class is in the message, so it says no counts"
             return Findings((NotApplicable(why),))
         others = _OTHERS.get(profile, _OTHERS["quick"])

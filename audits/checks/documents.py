@@ -16,6 +16,7 @@ from audits.report.words import plural
 from protocols.disclosures.registry import code
 from protocols.errors import OtherVersion
 from protocols.evidence.ledger import Entry
+from protocols.plan.plan import Plan, plugin_of
 from protocols.wire.header import NONE
 from protocols.wire.roles import Role
 from protocols.wire.roster import run_id
@@ -107,9 +108,20 @@ def plan(case: Case) -> str:
     if wanted is not None and not _same(wanted.strip().lower(), digest):
         fail("plan", OTHER_PLAN)  # last: it says that nothing else is wrong with the plan
     expected = "" if wanted is None else ", and it is the expected one"
-    other = sorted(name for name, digest in case.plan.code.items() if code().get(name) != digest)
-    made = f"; made with another {', '.join(other)} than is here" if other else ""
-    return f"{seen} entries name this plan and policy{expected}{made}"
+    return f"{seen} entries name this plan and policy{expected}{_other_code(case.plan)}"
+
+
+def _other_code(plan: Plan) -> str:
+    """Say which code the plan was made with that is another one here, or none."""
+    here = code()
+    other = sorted(name for name, digest in plan.code.items() if here.get(name) != digest)
+    absent = {name: found for name in other if name not in here and (found := plugin_of(name))}
+    changed = ", ".join(name for name in other if name not in absent)
+    made = f"; made with another {changed} than is here" if changed else ""
+    if absent:
+        named = ", ".join(f"the {kind} {name}" for kind, name in absent.values())
+        made += f"; made with a plug-in, {named}, of which no file is compared here"
+    return made
 
 
 def _config(case: Case) -> None:

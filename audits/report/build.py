@@ -28,7 +28,7 @@ from audits.report.budget_timeline import spending
 from audits.report.inventory import inventory, parties, plan_diff, roll_up
 from audits.report.learning.curves import curves
 from audits.report.learning.delivered import never_trained
-from audits.report.learning.references import table, worth
+from audits.report.learning.references import in_words, little, table, worth
 from audits.report.limits import limits
 from audits.report.method import cost, method
 from audits.report.models import Dropouts, Finding, Head, Integrity, Report, Subject
@@ -91,12 +91,16 @@ def report_of(case: Case) -> Report:
         subject=_subject(case),
         transport=case.roster_file.transport,
         notes=notes(
-            plan, egress, evidence, simulated=simulated, rehearsed=played,
+            plan,
+            egress,
+            evidence,
+            simulated=simulated,
+            rehearsed=played,
             untrained=never_trained(case.result),
-        ),  # fmt: skip
+        ),
         summary=own_summary(case, egress)
         if side
-        else summary(plan, case.policy, diff, egress, gone, smallest, worth(case.result)),
+        else summary(plan, case.policy, diff, egress, gone, smallest, _worth(case.result)),
         verdict_strip=strip(case, diff, egress, found, evidence, spent, tried, len(cautions)),
         side=side,
         scope=scope(plan, egress, smallest, case.result.get("answers")),
@@ -128,6 +132,12 @@ def report_of(case: Case) -> Report:
         integrity=_integrity(case.view, evidence),
     )
     return _compared(case.view, report)
+
+
+def _worth(result: Mapping[str, object]) -> str:
+    """Say what the model is worth: beside references, or that an accuracy alone says little."""
+    found = worth(result)
+    return little(result) if found is None else in_words(found)
 
 
 def _of_parts(case: Case) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from audits.evidence.steps import UNSIGNED_SIDE, Case, Status, Verification
 from audits.report import words
 from audits.report.models import Egress, Line
 from audits.report.sections import Fact, Flow, RoundBytes, RoundPart, Rows, Scope
-from protocols.plan.learns import schemes
+from protocols.plan.learns import not_used, schemes
 from protocols.plan.plan import Item, Plan, at_most, plugin_of, times_in_round
 
 UNKNOWN = (
@@ -87,7 +87,9 @@ def _outside(plan: Plan, answers: object) -> Iterator[Fact]:
     """Yield every plug-in that the run was computed with, and where its answers ran."""
     for entry, digest in plan.plugins.items():
         kind, name = plugin_of(entry) or ("", entry)
-        yield Fact(name=f"Code from outside the program ({kind})", value=f"{name}, {digest}")
+        unused = any(warning.startswith(not_used(name)) for warning in plan.warnings)
+        value = f"{name}, {digest}{', given and not used' if unused else ''}"
+        yield Fact(name=f"Code from outside the program ({kind})", value=value)
     if plan.plugins and answers in _PLACES:
         yield Fact(name="Answers of that code", value=_PLACES[str(answers)])
 

@@ -11,7 +11,6 @@ from audits.report.attack_rows import Outcome, singled_out, tally, undecided
 from audits.report.attack_words import readable, untested
 from audits.report.budget import budget_line, worst_view
 from audits.report.learning.delivered import NEVER_TRAINED
-from audits.report.learning.references import Worth, in_words
 from audits.report.models import Account, Dropouts, Egress, Finding, Line, PlanDiff, State
 from audits.report.scope import approved, intact
 from protocols.disclosures.names import Disclosure
@@ -67,7 +66,7 @@ def summary(
     egress: Sequence[Egress],
     gone: Dropouts,
     smallest: int | None,
-    compared: Worth | None = None,
+    compared: str = "",
 ) -> str:
     """Return the first paragraph: who trained what together, what for, what left the clients.
 
@@ -79,7 +78,7 @@ def summary(
         gone: who vanished.
         smallest: clients in the smallest total that was opened, from
             :func:`audits.report.scope.smallest_opened`.
-        compared: the run beside the best reference for which nothing is sent.
+        compared: what the model is worth beside references, in a sentence or two.
     """
     up = _up(egress)
     unsafe = sum(row.count for row in up if words.in_clear(row.protection))
@@ -93,8 +92,8 @@ def summary(
         if {row.recipient_role for row in up} <= {Role.AGGREGATOR}
         else f"{words.plural(sum(r.count for r in up), 'envelope')} left the clients.",
     ]
-    if compared is not None:
-        sentences.insert(1, in_words(compared))
+    if compared:
+        sentences.insert(1, compared)
     sentences += _computed(plan, policy, egress, smallest)
     if gone.vanished:
         count = len({v.client for v in gone.vanished})

@@ -58,6 +58,11 @@ class DrawnPlan(Strict):
     @property
     def words(self) -> str:
         """What a reader of the plan is told."""
+        if self.cohorts == 1:
+            return (
+                f"one, of all {self.largest} clients: cohorts of {self.size} or more fit only once "
+                f"into {self.largest}, so every round asks all of them"
+            )
         sizes = (
             f"{self.smallest}"
             if self.smallest == self.largest

@@ -218,6 +218,11 @@ def runs_as(algorithm: str) -> str:
     return f"{algorithm} runs as "
 
 
+def not_used(plugin: str) -> str:
+    """Return how the warning begins that nothing in a run names a plug-in that was given."""
+    return f"the plug-in {plugin} is given and not used: "
+
+
 def warnings(plan: Planned, data: DataPlan, *, private: bool = False) -> list[str]:
     """Return what a reader of the plan must know before approving it.
 

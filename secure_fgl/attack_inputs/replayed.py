@@ -56,7 +56,7 @@ from secure_fgl.attack_inputs.captured_sent import (
 from secure_fgl.attack_inputs.comparisons import compared_material, compares
 from secure_fgl.attack_inputs.items import item_material
 from secure_fgl.attack_inputs.mixtures import mixed_material
-from secure_fgl.attack_inputs.model_layout import layers_of
+from secure_fgl.attack_inputs.model_layout import layers_of, outside
 from secure_fgl.attack_inputs.run_code import RunCode
 from secure_fgl.attack_inputs.tags import tag_material
 from secure_fgl.attack_inputs.truths import truth_of
@@ -295,4 +295,4 @@ class ReplayedRun:
         kinds = (weighed_kind(exchange.back) for exchange in self.form.exchanges)
         weighed = (f for k in kinds if k for f in k.fields if f.name == weighed_field(k))
         size = next((int(np.prod(f.sizes(dims))) for f in weighed), dims.get("d", 0))
-        return layers_of(self.task.layout(), self.task.spec, size)
+        return layers_of(self.task.layout(), self.task.spec, size, outside(self.task))

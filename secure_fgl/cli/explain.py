@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 _KNOWN = (
-    "give A01 to A15 or an attack's name, P01 to P21, a finding's rule, a verdict, a step of audit "
-    "verify, a column of a table such as prior, or: exit codes"
+    "give A01 to A16, A20 or an attack's name, P01 to P21, a finding's rule, a verdict, a step of "
+    "audit verify, a column of a table such as prior, or: exit codes"
 )
 
 

@@ -42,6 +42,12 @@ def predict(
     found = predicted(trained, site, spec_for(trained, site))
     try:
         create(out, found.csv(), mode=0o600)
+    except FileExistsError as error:
+        raise UsageError(
+            f"{out} is there already.",
+            why="nothing that somebody wrote is replaced",
+            fix="choose another --out",
+        ) from error
     except OSError as error:
         raise UsageError(
             f"{out} cannot be written.", why=str(error), fix="choose another --out"

@@ -21,6 +21,7 @@ from secure_fgl.cli.plan import ConfigArgument, SetOption
 if TYPE_CHECKING:
     from protocols.plan.plan import Plan
     from secure_fgl.cli._shared.log_lines import JsonLog
+    from secure_fgl.config import Config
     from secure_fgl.federation import Federation
     from secure_fgl.store.finished_run import Run
 
@@ -158,14 +159,14 @@ def _what_is_left(folder: Path) -> str:
 
 def _summary(finished: Run, headline: str) -> None:
     """Print what people want to know first; all of it stands in result.json too."""
-    from audits.report.learning.delivered import NEVER_TRAINED, never_trained
+    from audits.report.learning.delivered import never_trained
     from audits.report.learning.references import ALONE, GATHERED
     from audits.report.words import plural, size
     from secure_fgl.cli._shared.output import HEADLINES, print_pairs
 
     result = finished.result
     headline = "test_told" if "test_told" in result["metrics"] else headline
-    pairs = [("model", NEVER_TRAINED)] if never_trained(result) else []
+    pairs = [("model", _never(finished))] if never_trained(result) else []
     pairs.append((HEADLINES[headline], _quality(result, headline)))
     seen = result.get("references", {})
     for name, label in {**ALONE, **GATHERED}.items():
@@ -177,7 +178,7 @@ def _summary(finished: Run, headline: str) -> None:
         which = f"{plural(len(numbers), 'round')} (number {', '.join(map(str, numbers))})"
         pairs.append(("lost", f"{which}: too many clients vanished, and it was skipped"))
     if still := result.get("stood"):
-        pairs.append(("stood still", _STOOD.format(**still)))
+        pairs.append(("stood still", _stood(finished, still)))
     if rows := _flattened(finished):
         pairs.append(("weights", f"{rows}: not the ones that {result['algorithm']} asked for"))
     up, down = size(result["bytes_up"]), size(result["bytes_down"])
@@ -189,11 +190,29 @@ def _summary(finished: Run, headline: str) -> None:
         ("time", seconds),
         *_digests(finished),
         ("evidence", str(result["verdict"])),
+        *_keys(finished),
         ("report", str(finished.path / "report" / "report.html")),
     ]
     print_pairs(pairs, wrap=False, links=["report"])
     if "profile" in result:
         print(finished.folder.read("profile/profile.txt").decode().partition("\nround ")[0])
+
+
+def _keys(finished: Run) -> list[tuple[str, str]]:
+    """Say where keys were written outside the run folder: nobody looks for them there."""
+    if not finished.folder.holds("roster.json") or (place := finished.client_models.place) is None:
+        return []
+    after = f"secure-fgl model forget {finished.path} destroys them"
+    return [("keys", f"{place} (to clients' own models, outside the run folder; {after})")]
+
+
+def _never(finished: Run) -> str:
+    """Say that the model was never trained, and what to try."""
+    from audits.report.learning.delivered import NEVER_TRAINED
+
+    model = _chosen(finished).model
+    step = f"a smaller model.lr (here {model.lr:g})" if model.lr else "a smaller model.lr"
+    return f"{NEVER_TRAINED}. Try {step}, another data.features, or more rounds"
 
 
 def _digests(finished: Run) -> list[tuple[str, str]]:
@@ -215,22 +234,46 @@ def _digests(finished: Run) -> list[tuple[str, str]]:
 
 def _compared(result: dict[str, Any]) -> list[tuple[str, str]]:
     """Say who is ahead, and what was not compared: a figure alone may be worse than none."""
-    from audits.report.learning.references import ON_NODES, in_words, not_computed, worth
+    from audits.report.learning.references import ON_NODES, in_words, little, not_computed, worth
 
     pairs = [(name, f"not computed: {why}") for name, why in not_computed(result).items()]
     if (found := worth(result)) is not None:
         pairs.append(("who is ahead", in_words(found)))
-    elif "headline" in result and result["data"]["task"] == "node":
+        return pairs
+    if "headline" in result and result["data"]["task"] == "node":
         wanted = f"evaluation.references=[{','.join(ON_NODES)}]"
         pairs.append(("who is ahead", f"not known: nothing was compared; --set '{wanted}'"))
+    if rare := little(result):
+        pairs.append(("accuracy", rare))
     return pairs
 
 
 _STOOD = (
     "rounds {first} to {last} at {share:.3f}, the share of the commonest class: the model gave "
-    "all records, or nearly all, that class; try another data.features (raw, standard), more "
-    "algorithm.epochs, or model.keep_moments=true"
+    "all records, or nearly all, that class"
 )
+
+
+def _stood(finished: Run, still: dict[str, Any]) -> str:
+    """Say where a run stood, and what to try of what was not tried in it."""
+    from audits.report.learning.references import RARE
+
+    chosen = _chosen(finished)
+    other = [how for how in ("raw", "standard") if how != chosen.data.features]
+    tries = [f"another data.features ({', '.join(other)})", "more algorithm.epochs"]
+    if not chosen.model.keep_moments:
+        tries.append("model.keep_moments=true")
+    if still["share"] > RARE:
+        tries.append("a split (column split) whose training records hold fewer of that class")
+    *most, last = tries
+    return f"{_STOOD.format(**still)}; try {', '.join(most)}, or {last}"
+
+
+def _chosen(finished: Run) -> Config:
+    """Return the configuration of a run, with all defaults written out."""
+    from secure_fgl.config import Config
+
+    return Config.of_others(finished.folder.read("config.yaml").decode("utf-8"))
 
 
 def _flattened(finished: Run) -> str:

@@ -20,6 +20,7 @@ from secure_fgl.data.datasets import shape_of, spec_of
 from secure_fgl.data.records import Dataset, Masks, Part
 from secure_fgl.data.sharing import gives_test, is_even, makes_split
 from secure_fgl.errors import UsageError, usage
+from secure_fgl.reasons import in_plugin
 
 __all__ = [
     "EDGES",
@@ -76,6 +77,8 @@ def build_task(
     try:
         return cast(Task, _class(spec.task, options["model"])(spec, **options, **settings.options))
     except TypeError as error:
+        if in_plugin(error):
+            raise _broken(error) from error
         raise UsageError(
             f"The {spec.task} task does not take one of these model options: "
             f"{', '.join(sorted(settings.options)) or '-'}.",
@@ -83,7 +86,16 @@ def build_task(
             "take none",
         ) from error
     except ValueError as error:
-        raise usage(error) from error
+        raise (_broken(error) if in_plugin(error) else usage(error)) from error
+
+
+def _broken(error: Exception) -> UsageError:
+    """Return what an error in a plug-in's model is said as; it was built of sizes, without data."""
+    return UsageError(
+        f"The model of a plug-in cannot be built: {type(error).__name__}: {str(error)[:300]}.",
+        why=f"the code of the plug-in raised it: {'; '.join(in_plugin(error))}",
+        fix="mend the plug-in; secure-fgl check FILE runs it on generated data",
+    )
 
 
 def model_name(

@@ -19,8 +19,9 @@ from secure_fgl.data import Dataset, Masks, Part, partition, read_dataset, split
 from secure_fgl.data.about import about
 from secure_fgl.data.datasets import SMALL_BOUND, as_usage, power_of_two
 from secure_fgl.data.features import scaled, scaled_part
-from secure_fgl.data.floor import TOO_FEW, above_floor, trains_on_few
+from secure_fgl.data.floor import above_floor
 from secure_fgl.data.kinds import masks_of, site_data
+from secure_fgl.data.lacking import lacking
 from secure_fgl.data.sources._shared.refusing import nothing_unpickled
 from secure_fgl.data.stand_ins import stand_in
 from secure_fgl.errors import UsageError
@@ -104,8 +105,9 @@ def load(  # noqa: PLR0913 - what is read, and what of it counts
                 whole, only = None, None
         wanted = called if only is None else only
         notes = [f"{site}: {line}" for site, t in tallies.items() for line in t.sentences()]
-        notes += [f"{n}: {TOO_FEW.format(least)}" for n in wanted if trains_on_few(parts[n], least)]
-        sites = _sites({n: parts[n] for n in wanted}, names, task, config, least)
+        there, own = {n: parts[n] for n in wanted}, name == OWN and given is None
+        notes += lacking(there, _folders(names), least, own=own)
+        sites = _sites(there, names, task, config, least)
         return Loaded(sites, whole, tuple(notes))
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from protocols.strict import nearest
 from secure_fgl.errors import UsageError
-from secure_fgl.plugins.plugin import Kind, Plugin, read
+from secure_fgl.plugins.plugin import Kind, Plugin, check_no_folder, read
 
 __all__ = ["GROUPS", "Given", "find", "installed_names"]
 
@@ -89,6 +89,8 @@ def _installed(name: str) -> Plugin:
     """Return an installed plug-in by its entry point's name."""
     places = [(kind, point) for group, kind in GROUPS.items() for point in _points(group)]
     found = [(kind, point) for kind, point in places if point.name == name]
+    if not found:
+        check_no_folder(Path(name))
     if not found:
         known = [point.name for _, point in places]
         raise UsageError(

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec
+from inspect import signature
 from types import CodeType, ModuleType
 from typing import get_args
 
@@ -128,7 +129,26 @@ def _model(plugin: Plugin, offered: Mapping[str, object]) -> str:
         return f"its NAME is not the file's ({plugin.name!r})"
     if offered["TASK"] not in get_args(TaskKind):
         return f"its TASK is none of {', '.join(get_args(TaskKind))}"
-    return "" if callable(offered["build"]) else "build is no function"
+    build = offered["build"]
+    if not callable(build):
+        return "build is no function"
+    return _takes_all(build) if offered["TASK"] != "rating" else ""
+
+
+_SIZES = "features, classes, hidden, layers, dropout"
+
+
+def _takes_all(build: Callable[..., object]) -> str:
+    """Say what a model's `build` does not take; nothing if it takes all."""
+    try:
+        found = signature(build)
+    except (TypeError, ValueError):  # no text says what it takes
+        return ""
+    try:
+        found.bind(*_SIZES.split(", "))
+    except TypeError:
+        return f"build takes {found}, and is called with ({_SIZES})"
+    return ""
 
 
 def _data(plugin: Plugin, offered: Mapping[str, object]) -> str:

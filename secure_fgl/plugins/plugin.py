@@ -15,7 +15,7 @@ from secure_fgl.plugins import allowed_imports
 from secure_fgl.plugins.source import Remark, Source
 from secure_fgl.store.files import content
 
-__all__ = ["LARGEST", "NAME", "Kind", "Plugin", "read"]
+__all__ = ["LARGEST", "NAME", "Kind", "Plugin", "check_no_folder", "read"]
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 """Names of plug-ins: a file's without its ending, and an entry point's."""
@@ -75,6 +75,18 @@ class Plugin:
         return hashlib.sha256(self.source).hexdigest()
 
 
+def check_no_folder(given: Path) -> None:
+    """Raise UsageError where a folder was given in the place of a plug-in's file."""
+    if not given.is_dir():
+        return
+    files = sorted(file.name for file in given.glob("*.py"))
+    raise UsageError(
+        f"{given} is a folder, and no plug-in.",
+        why="a plug-in is one Python file",
+        fix=f"give its file: --plugin {given / (files[0] if files else 'NAME.py')}",
+    )
+
+
 def read(file: Path) -> Plugin:
     """Read a plug-in and look at its text; nothing of it is run.
 
@@ -83,6 +95,7 @@ def read(file: Path) -> Plugin:
             what a plug-in has no use for.
     """
     name = file.name.removesuffix(".py")
+    check_no_folder(file)
     if file.suffix != ".py" or not NAME.fullmatch(name):
         raise UsageError(
             f"{file} cannot be a plug-in by its name.",
@@ -152,12 +165,14 @@ def _top(tree: ast.Module) -> Iterator[str]:
 
 def _warned(file: Path, kind: Kind, source: Source) -> None:
     """Raise UsageError for what a plug-in's text reaches and has no use for."""
-    told = {Kind.ALGORITHM, Kind.MODEL}
-    rules = (allowed_imports.beyond_nouns, allowed_imports.remarks) if kind in told else ()
+    strict = {Kind.ALGORITHM, Kind.MODEL}
+    rules = (allowed_imports.beyond_nouns, allowed_imports.remarks) if kind in strict else ()
     found = {remark for rule in rules for remark in rule(source)} | set(_reached(kind, source))
     if not found:
         return
-    shown = [f"line {line}: {remark}" for line, remark in sorted(found)]
+    whose = _of(kind).removesuffix("'s")  # the rules speak of algorithms, whose files are most
+    told = [(line, remark.replace("an algorithm", whose)) for line, remark in sorted(found)]
+    shown = [f"line {line}: {remark}" for line, remark in told]
     more = f"; and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
     raise UsageError(
         f"The plug-in {file} reaches what {_of(kind)} file has no use for.",

@@ -54,6 +54,17 @@ class Predicted:
         return made.getvalue().encode()
 
 
+def _of_all_sites(folder: Path) -> UsageError:
+    """Return what is said of the folder that holds all sites' folders, in place of one of them."""
+    sites = sorted(f for f in folder.expanduser().iterdir() if f.is_dir() and f.name[0] != ".")
+    one = sites[0] if sites else folder / "SITE"
+    return UsageError(
+        f"{folder} is no site's folder: it holds those of all sites.",
+        why=f"{SPEC_FILE} lies in it, and each site's tables one folder further in",
+        fix=f"name one site's folder, for example --site {one}",
+    )
+
+
 def spec_for(trained: TrainedModel, folder: Path) -> OwnSpec:
     """Return what a folder's tables hold: what the model's sites agreed on.
 
@@ -69,6 +80,8 @@ def spec_for(trained: TrainedModel, folder: Path) -> OwnSpec:
     """
     beside = folder.expanduser().resolve().parent
     own = load_spec(beside) if (beside / SPEC_FILE).is_file() else None
+    if own is None and (folder.expanduser() / SPEC_FILE).is_file():
+        raise _of_all_sites(folder)
     if trained.agreed is None:
         if own is None:
             raise UsageError(

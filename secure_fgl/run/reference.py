@@ -29,7 +29,7 @@ from algorithms.tasks.client_model import predictions
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm
 from protocols.messages import Message
-from secure_fgl.config import Config
+from secure_fgl.config import OWN, Config
 from secure_fgl.data import Dataset, Masks, Ratings, induce
 from secure_fgl.data.kinds import site_data
 from secure_fgl.run.naming import learning_seed
@@ -93,7 +93,8 @@ class Bystander:
             except ImportError:
                 found[name], why = None, "scikit-learn"
             if found[name] is None:
-                self.not_computed[name] = why
+                apart = self._config.data.name == OWN and self._whole is None
+                self.not_computed[name] = "own tables" if apart and name in _OF_ALL else why
         return found
 
     def _reference(self, name: str) -> float | None:
@@ -392,6 +393,9 @@ def _boosted(data: NodeData, classes: int) -> Iterator[Predictions]:
         for found in reversed(after):
             yield _spread(found, model.classes_, classes)
 
+
+_OF_ALL = ("centralised", "mean", "pmf", "whole_graph")
+"""References that need all data in one place."""
 
 _ON_RECORDS: dict[str, Callable[[NodeData, int], Iterator[Predictions]]] = {
     "propagation": _along,

@@ -68,6 +68,11 @@ class ClientModels:
         self._keys = Folder((keys or default_folder()) / "models")
         self._run, self._folder = run_name(run), Folder(folder)
 
+    @property
+    def place(self) -> Path | None:
+        """The folder of the keys that are here, outside the run folder; None if there are none."""
+        return self._keys.path / self._run if self.openable() else None
+
     def keep_all(self, sites: Mapping[str, Site], origin: Origin) -> None:
         """Write the models of all clients of this process; see `keep`."""
         checkpoint = next(filter(None, map(self._folder.read, CHECKPOINTS)), b"")

@@ -16,8 +16,9 @@ from algorithms.tasks import DataSpec
 from algorithms.tasks.inputs.nodes import NodeData
 from algorithms.tasks.node import NodeTask
 from algorithms.tasks.site import Site
-from audits.report.learning.references import ON_NODES, in_words, not_computed, worth
-from secure_fgl.cli.run import _summary
+from audits.report.build import _worth
+from audits.report.learning.references import ON_NODES, in_words, little, not_computed, worth
+from secure_fgl.cli.run import _compared, _summary
 from secure_fgl.config import Config
 from secure_fgl.data import ClientGraph, load_dataset, partition, split_masks
 from secure_fgl.federation import Federation
@@ -134,7 +135,7 @@ def test_small_differences_are_called_so_and_equal_ones_level() -> None:
 
 
 def test_where_one_class_is_rare_the_sentence_says_that_accuracy_says_little() -> None:
-    said = "Accuracy says little here: 97 % of the test records are of one class; see evaluate"
+    said = "Accuracy says little here: 97 % of the test records are of one class; evaluate gives"
     rare = worth(_result(0.97, {"local": 0.96}, test_commonest=0.9751))
     assert rare is not None and rare.commonest == 0.9751 and said in in_words(rare)
     for share in (0.9, 0.5, None, "0.98", 1.5, float("nan"), 10**400):
@@ -143,6 +144,26 @@ def test_where_one_class_is_rare_the_sentence_says_that_accuracy_says_little() -
     ranked = {"headline": "test_roc_auc", "metrics": {"test_roc_auc": 0.7}, "references": {}}
     found = worth({**ranked, "references": {"local": 0.6}, "test_commonest": 0.98})
     assert found is not None and found.commonest is None
+
+
+def test_a_run_that_shares_nothing_is_no_federation() -> None:
+    seen = {"logistic": 0.9}
+    for run, said in ((0.8, "are behind a"), (0.95, "beat every"), (0.9, "are level with a")):
+        found = worth(_result(run, seen, algorithm="local"))
+        told = in_words(found)  # type: ignore[arg-type]
+        assert told.startswith("This is no federation, its clients share nothing") and said in told
+        assert "LOSES" not in told
+    shared = worth(_result(0.8, seen, algorithm="fed_avg"))
+    assert shared is not None and "The federation LOSES" in in_words(shared)  # control
+
+
+def test_without_references_a_run_says_too_that_accuracy_says_little() -> None:
+    said = "Accuracy says little here: 98 % of the test records are of one class"
+    rare = _result(0.98, {}, test_commonest=0.981)
+    assert worth(rare) is None and little(rare).startswith(said)
+    assert ("accuracy", little(rare)) in _compared(rare) and _worth(rare) == little(rare)
+    common = _result(0.98, {}, test_commonest=0.5)
+    assert little(common) == _worth(common) == "" and len(_compared(common)) == 1
 
 
 def test_of_errors_the_smaller_is_better() -> None:

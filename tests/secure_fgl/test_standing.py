@@ -98,4 +98,10 @@ def test_the_command_says_what_to_try(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(reference, "stood", lambda *_: seen)
     shown = " ".join(invoke(*words, tmp_path / "run").output.split())
     assert "stood still rounds 3 to 29 at 0.302, the share of the commonest class" in shown
-    assert "data.features" in shown and "model.keep_moments=true" in shown
+    assert "data.features (standard), or more algorithm.epochs" in shown  # `raw` is what ran
+    assert "try model.keep_moments" not in shown and "column split" not in shown
+    seen = {"first": 3, "last": 29, "share": 0.98}
+    other = ("--set", "data.features=standard", "--set", "model.keep_moments=false")
+    shown = " ".join(invoke(*words, tmp_path / "other", *other).output.split())
+    advice = shown.partition("try another data.features (raw), ")[2].partition(" clients sent")[0]
+    assert "model.keep_moments=true" in advice and "fewer of that class" in advice

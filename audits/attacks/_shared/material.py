@@ -56,15 +56,19 @@ class Layers:
         first_bias: bias of the first layer, (hidden,), where it follows its weight.
         last_weight: weight of the last layer, (hidden, classes): weights are stored (in, out).
         last_bias: bias of the last layer, (classes,).
+        turned: where weights begin that are stored the other way round, (out, in).
+        foreign: the model is from outside: a layer that is not known here may be there yet.
     """
 
     first: Place | None = None
     first_bias: tuple[slice, tuple[int]] | None = None
     last_weight: Place | None = None
     last_bias: tuple[slice, tuple[int]] | None = None
+    turned: frozenset[int] = frozenset()
+    foreign: bool = False
 
     def part(self, vector: Array, place: tuple[slice, tuple[int, ...]]) -> Array:
-        """Return one part of a flat vector in its own shape.
+        """Return one part of a flat vector in its own shape, of a weight always (in, out).
 
         Raises:
             ValueError: the vector does not hold that part.
@@ -76,7 +80,8 @@ class Layers:
                 "a layer does not lie where the model's layout says; the vector is another "
                 "model's, or the layout was made for other options"
             )
-        return found.reshape(shape)
+        made: Array = found.reshape(shape)
+        return made.T if where.start in self.turned else made
 
 
 @dataclass(frozen=True, repr=False)

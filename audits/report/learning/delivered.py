@@ -1,4 +1,4 @@
-"""Which model a run delivers: the best by validation, or the last; said plainly if never trained."""
+"""Which model a run delivers: the best by validation, or the last; and whether it was trained."""
 
 from __future__ import annotations
 

@@ -11,7 +11,17 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["ALONE", "GATHERED", "ON_NODES", "Worth", "in_words", "not_computed", "table", "worth"]
+__all__ = [
+    "ALONE",
+    "GATHERED",
+    "ON_NODES",
+    "Worth",
+    "in_words",
+    "little",
+    "not_computed",
+    "table",
+    "worth",
+]
 
 ALONE: Mapping[str, str] = {
     "local": "local only",
@@ -36,11 +46,23 @@ RARE = 0.9
 """Of all test records in one class; beyond it, a model that gives no other is as accurate."""
 _FALLING = ("test_mae", "test_rmse")  # errors: the smaller is the better
 _METRICS = ("test_accuracy", "test_roc_auc", *_FALLING)
+_TOGETHER = (
+    "The federation beats every reference that sends nothing",
+    "The federation LOSES to a reference that sends nothing",
+    "The federation is level with a reference that sends nothing",
+)
+_ALONE = (
+    "This is no federation, its clients share nothing: their models beat every reference",
+    "This is no federation, its clients share nothing: their models are behind a reference",
+    "This is no federation, its clients share nothing: their models are level with a reference",
+)
+_SHARING_NOTHING = ("local", "loc_sage")
 _MOST = 1 << 53
 _WHY = {
     "scikit-learn": "it needs scikit-learn: pip install 'secure-fgl[evaluate]'",
     "diverged": "its training diverged",
     "not there": "this data or this simulator has nothing to compute it from",
+    "own tables": "of sites' own tables nobody holds the whole, not even in a simulation",
 }
 
 
@@ -57,6 +79,7 @@ class Worth(NamedTuple):
         without: references that sites could compute, and that were not compared.
         commonest: the share of test records in the commonest class, where it makes an accuracy say
             little (more than `RARE`); else None.
+        alone: the run is no federation: its clients share nothing.
     """
 
     metric: str
@@ -66,6 +89,7 @@ class Worth(NamedTuple):
     margin: float
     without: tuple[str, ...]
     commonest: float | None = None
+    alone: bool = False
 
     @property
     def ahead(self) -> float:
@@ -100,6 +124,7 @@ def worth(result: Mapping[str, Any]) -> Worth | None:
         _margin(metric, run, found[best], result.get("test_records")),
         tuple(name for name in ON_NODES if nodes and name not in found),
         _rare(metric, result.get("test_commonest")),
+        result.get("algorithm") in _SHARING_NOTHING,
     )
 
 
@@ -108,23 +133,33 @@ def in_words(found: Worth) -> str:
     metric = found.metric.removeprefix("test_").replace("roc_auc", "ROC-AUC")
     metric = metric.upper() if found.metric in _FALLING else metric
     figures = f"{metric} {found.run:.4f} beside {found.value:.4f} of {found.best}"
-    if found.ahead > 0:
-        told = f"The federation beats every reference that sends nothing ({figures})."
-    elif found.ahead < 0:
-        told = f"The federation LOSES to a reference that sends nothing ({figures})."
-    else:
-        told = f"The federation is level with a reference that sends nothing ({figures})."
+    beats, loses, level = _ALONE if found.alone else _TOGETHER
+    said = beats if found.ahead > 0 else loses if found.ahead < 0 else level
+    told = f"{said} ({figures})."
     if 0 < abs(found.ahead) < found.margin:
         told += f" So small a difference may be chance (two standard errors: {found.margin:.4f})."
     if found.without:
         told += f" Not compared with: {', '.join(found.without)}."
     if found.commonest is not None:
-        percent = math.floor(100 * found.commonest)
-        told += (
-            f" Accuracy says little here: {percent} % of the test records are of one class; "
-            "see evaluate (AUC)."
-        )
+        told += f" {_little(found.commonest)}"
     return told
+
+
+def little(result: Mapping[str, Any]) -> str:
+    """Return the sentence that an accuracy says little, where it does; else nothing.
+
+    Args:
+        result: ``result.json``, of which anybody may have written anything.
+    """
+    share = _rare(str(result.get("headline")), result.get("test_commonest"))
+    return "" if share is None else _little(share)
+
+
+def _little(share: float) -> str:
+    return (
+        f"Accuracy says little here: {math.floor(100 * share)} % of the test records are of one "
+        "class; evaluate gives the AUC of this model at one site, and references have none."
+    )
 
 
 def table(result: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -52,6 +52,14 @@ def _need_pyarrow(path: Path) -> None:
         ) from missing
 
 
+_FEATURES = "; features are named in spec.yaml"
+_OTHERWISE = {
+    **dict.fromkeys(("id", "label", "smiles", "source", "target", "user", "item", "rating"), ""),
+    "split": "; or have roles drawn by shares, in spec.yaml: split: [0.6, 0.2, 0.2]",
+}
+"""What else helps where a column of the layout is missing; any other column is a feature."""
+
+
 def _choose(
     path: Path, there: Sequence[str], wanted: Mapping[str, Kind], optional: Collection[str]
 ) -> list[str]:
@@ -61,7 +69,7 @@ def _choose(
             raise OwnDataError(path, "two columns have this name", column=name)
         if name not in there and name not in optional:
             why = "the file's first line spells it otherwise, or lacks it"
-            fix = "name it there as here, letter by letter; features are named in spec.yaml"
+            fix = "name it there as here, letter by letter" + _OTHERWISE.get(name, _FEATURES)
             if path.suffix != ".csv":
                 why = "the file names it otherwise, or lacks it"
             elif len(there) == 1 and any(mark in there[0] for mark in ";\t"):

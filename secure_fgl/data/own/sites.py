@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from protocols.strict import nearest
 from secure_fgl.data.own._found import Found, find
 from secure_fgl.data.own._graphs import read_molecules
 from secure_fgl.data.own._nodes import read_nodes
@@ -35,6 +36,15 @@ def site_rng(seed: int, name: str) -> np.random.Generator:
     So a site draws the same split alone as in a simulation over all folders.
     """
     return np.random.default_rng([seed, *hashlib.sha256(name.encode()).digest()])
+
+
+def _no_folder(place: Path) -> OwnDataError:
+    """The error for a site whose folder is not there; it names the folder that is most like it."""
+    above = place.parent
+    there = sorted(f.name for f in above.iterdir() if f.is_dir()) if above.is_dir() else []
+    hint = nearest(place.name, there) if there else f"nothing lies in {above}"
+    why = "each site's tables lie in a folder of its name beside spec.yaml"
+    return OwnDataError(place, "there is no such folder", why=why, fix=hint)
 
 
 def site_names(root: str | Path) -> tuple[str, ...]:
@@ -79,7 +89,7 @@ def read_site(
     place = Path(folder).expanduser()
     place = place if place.name else place.resolve()  # a vocabulary lies beside it
     if not place.is_dir():
-        raise OwnDataError(place, "there is no such folder", fix="see docs/own-data.md")
+        raise _no_folder(place)
     stem, read = _TABLES[spec.task]
     saved = place / SAVED
     if saved.is_file():

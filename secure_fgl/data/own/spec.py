@@ -294,10 +294,13 @@ def load_spec(root: str | Path) -> OwnSpec:
 
 
 def _unread(path: Path, error: OSError, fix: str) -> UsageError:
-    """The error for a spec that is not there; it says so if the folder is one too deep or high."""
+    """The error for a spec that is not there; it says so if the path is one too deep or high."""
     folder, why = path.parent, ""
     above = Path(os.path.normpath(folder / ".."))
-    if (above / SPEC_FILE).is_file():
+    if folder.is_file():
+        why = f"{folder} is a file, and {SPEC_FILE} lies in a folder with those of all sites"
+        fix = f"set data.root to {folder.parent}" if folder.name == SPEC_FILE else fix
+    elif (above / SPEC_FILE).is_file():
         why = f"{folder} is one site's folder; {SPEC_FILE} lies beside it, for all sites"
         fix = f"set data.root to {above}"
     elif below := sorted(folder.glob(f"*/{SPEC_FILE}")):

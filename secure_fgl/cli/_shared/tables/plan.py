@@ -34,14 +34,30 @@ def print_plan(plan: Plan, *, stderr: bool) -> None:
 def say_first(plan: Plan, federation: Federation) -> None:
     """Say on stderr, before the plan, what would be lost in it: what runs is not what it is called.
 
-    That is an algorithm whose options leave out what it is called after, and what was given and is
-    not used.
+    That is an algorithm whose options leave out what it is called after, cohorts that cannot be
+    drawn, and what was given and is not used.
     """
     from protocols.plan.learns import runs_as
 
     reduced = [w for w in plan.warnings if w.startswith(runs_as(plan.algorithm))]
-    for text in (*reduced, *federation.unused()):
-        say(f"{text[:1].upper()}{text[1:]}." if text not in reduced else text, style="bold yellow")
+    drawn = plan.drawn
+    all_asked = [f"Cohorts: {drawn.words}"] if drawn is not None and drawn.cohorts == 1 else []
+    for text in (*reduced, *all_asked, *federation.unused(), *_large(federation)):
+        say(f"{text}.", style="bold yellow")
+
+
+def _large(federation: Federation) -> Iterator[str]:
+    """Say so where no step can be right: Adam's move every weight by about the step's size."""
+    model = federation.config.model
+    if model.optimiser in {"adam", "adamw"} and model.lr is not None and model.lr >= _LARGE:
+        yield (
+            f"model.lr is {model.lr:g}: each step of {model.optimiser} moves every weight by about "
+            "so much, and models of such steps learn nothing; usual are 0.001 to 0.1"
+        )
+
+
+_LARGE = 1.0
+"""A step of Adam's of this size is larger than the weights themselves."""
 
 
 def _tried(plan: Plan) -> list[tuple[str, str]]:
