@@ -192,7 +192,8 @@ def test_nothing_is_stored_administered_or_monitored(charters: list[Charter]) ->
     assert f"max_payload: {PART + HEAD_BYTES}" in lines
     assert MAX_PAYLOAD < 8 << 20
     for wanted in ('min_version: "1.3"', 'cert_file: "/broker/server.pem"',
-                   'key_file: "/broker/server.key"', "max_subscriptions: 4096", "handshake_first: true",
+                   'key_file: "/broker/server.key"', "max_subscriptions: 4096",
+                   "handshake_first: true",
                    f"max_pending: {64 * MAX_PAYLOAD}", 'write_deadline: "60s"'):  # fmt: skip
         assert wanted in lines, wanted
     accounts = re.findall(r"(?m)^  ([0-9a-f]{32}) \{$", text)
