@@ -79,25 +79,19 @@ def report_of(case: Case) -> Report:
     smallest = smallest_opened(case.ledger_index)
     rehearsed, refused = _rehearsed(case, tried.rows)
     charter = _named(case, evidence)
-    played = charter is not None and charter.rehearsed
     at_sites, told = _at_sites(case)
-    cautions = limits(
-        plan, simulated=simulated, attacked=tried.tried.used, side=side,
-        scores=case.metrics,
-    )  # fmt: skip
+    used, scores = tried.tried.used, case.metrics
+    cautions = limits(plan, simulated=simulated, attacked=used, side=side, scores=scores)
     known = findings(plan, diff, egress, gone, spent, evidence, case.result, simulated=simulated)
     found = _judged(case.view, ranked((*known, *_of_parts(case), *refused, *told, *tried.findings)))
+    noted = notes(
+        plan, egress, evidence, simulated=simulated, untrained=never_trained(case.result),
+        rehearsed=charter is not None and charter.rehearsed,
+    )  # fmt: skip
     report = Report(
         subject=_subject(case),
         transport=case.roster_file.transport,
-        notes=notes(
-            plan,
-            egress,
-            evidence,
-            simulated=simulated,
-            rehearsed=played,
-            untrained=never_trained(case.result),
-        ),
+        notes=noted,
         summary=own_summary(case, egress)
         if side
         else summary(plan, case.policy, diff, egress, gone, smallest, _worth(case.result)),
