@@ -70,7 +70,7 @@ def _session(supervisor: int) -> int:
         ["ps", "-o", "pid=,args=", "--ppid", str(supervisor)],  # noqa: S607
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
-    (line,) = [line for line in found.splitlines() if "secure_fgl.sites.session" in line]
+    (line,) = [line for line in found.splitlines() if "broker.carrier" not in line]
     return int(line.split()[0])
 
 
@@ -87,7 +87,7 @@ def measured_starts(sites: int, repeats: int) -> dict[str, Any]:
             file = write_config([charter], Path(base) / "broker", listen=f"localhost:{port}")
             waiting = {n: place for n, place in folders.items() if n != AGGREGATOR_NAME}
             began = time.perf_counter()
-            with running(file, port), Processes(waiting, None) as processes:
+            with running(file, port), Processes(waiting, None, forks=True) as processes:
                 _until(lambda: all(map(_up, waiting.values())))  # noqa: B023 - called at once
                 starts.append(time.perf_counter() - began)
                 name = next(iter(waiting))
