@@ -124,7 +124,8 @@ def _run(
     if process.returncode != 0:
         raise RuntimeError(Path(f"{out}.log").read_text("utf-8"))
     told: dict[str, Any] = json.loads((out / "result.json").read_text("utf-8"))
-    return told, _exchanges(out), sum(wire.look()) if wire is not None else 0
+    # What a party sends crosses the server's port twice, in and out.
+    return told, _exchanges(out), sum(wire.look()) // 2 if wire is not None else 0
 
 
 def _server(out: Path) -> Wire | None:

@@ -15,7 +15,7 @@ from typing import Any
 from protocols.plan.parties import roles_of
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.charters import joining
-from secure_fgl.charters.broker import Broker, new_carrier_key
+from secure_fgl.charters.broker import DEADLINE, Broker, new_carrier_key
 from secure_fgl.charters.charter import Charter
 from secure_fgl.charters.party import new_identity
 from secure_fgl.config import Config
@@ -34,7 +34,10 @@ def _config(sites: int) -> Config:
     })  # fmt: skip
 
 
-def _agreed(folder: Path, config: Config, port: int) -> tuple[Charter, dict[str, Path]]:
+def agreed(
+    folder: Path, config: Config, port: int, deadline: int = DEADLINE
+) -> tuple[Charter, dict[str, Path]]:
+    """Let every party make its keys and sign one charter; return it and their folders by name."""
     federation = Federation.from_config(config)
     plan = federation.plan()
     roles = roles_of(plan, federation.policy)
@@ -42,8 +45,8 @@ def _agreed(folder: Path, config: Config, port: int) -> tuple[Charter, dict[str,
     announced = [new_identity(folders[name], name, role) for name, role in roles.items()]
     charter = Charter.draw_up(
         announced, {name: new_carrier_key(place) for name, place in folders.items()},
-        broker=Broker((f"tls://localhost:{port}",), new_root(folder / "broker")), plan=plan,
-        policy=federation.policy, config=config,
+        broker=Broker((f"tls://localhost:{port}",), new_root(folder / "broker"), deadline),
+        plan=plan, policy=federation.policy, config=config,
         organisations={name: f"Organisation {name}" for name in roles},
         spec=federation.own_spec(),
     )  # fmt: skip
@@ -70,7 +73,7 @@ def _session(supervisor: int) -> int:
         ["ps", "-o", "pid=,args=", "--ppid", str(supervisor)],  # noqa: S607
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
-    (line,) = [line for line in found.splitlines() if "secure_fgl.sites.session" in line]
+    (line,) = [line for line in found.splitlines() if "broker.carrier" not in line]
     return int(line.split()[0])
 
 
@@ -83,11 +86,11 @@ def measured_starts(sites: int, repeats: int) -> dict[str, Any]:
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as base:
             port = free_port()
-            charter, folders = _agreed(Path(base), _config(sites), port)
+            charter, folders = agreed(Path(base), _config(sites), port)
             file = write_config([charter], Path(base) / "broker", listen=f"localhost:{port}")
             waiting = {n: place for n, place in folders.items() if n != AGGREGATOR_NAME}
             began = time.perf_counter()
-            with running(file, port), Processes(waiting, None) as processes:
+            with running(file, port), Processes(waiting, None, forks=True) as processes:
                 _until(lambda: all(map(_up, waiting.values())))  # noqa: B023 - called at once
                 starts.append(time.perf_counter() - began)
                 name = next(iter(waiting))

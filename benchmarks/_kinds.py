@@ -78,7 +78,6 @@ KINDS = {
         Kind("ckks", "public", partial(_encrypted, 16, "ckks-sealapi", False)),
         Kind("masks", "none", partial(_masks, 16)),
         Kind("masks12", "none", partial(_masks, 12)),
-        Kind("nvflare_he", "symmetric", script="nvflare"),
         Kind("flower_secagg_plus", "none", script="flower"),
         Kind("fed_mf_paillier", "symmetric", script="paillier"),
     )

@@ -15,6 +15,7 @@ from benchmarks._soak_federation import Stage
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import read_lines
 from protocols.policy.guard import find
+from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
 from secure_fgl.store.sides.places import place_of
@@ -57,7 +58,9 @@ class Sums:
     def off(self, at: tuple[Any, ...], clients: Sequence[str], policy: Any) -> float:
         """Return by how much more than rounding a total is not the sum over some clients."""
         chain = policy.rules[Disclosure.SUM]
-        clip, bits = find(chain, "clip"), find(chain, "quantise").bits
+        clip: Any = find(chain, "clip")
+        quantise: Any = find(chain, "quantise")
+        bits = quantise.bits
         worst = 0.0
         for name, (kind, scale, total) in self.opened[at][1].items():
             parts = np.array([self.said[client, *at][name][2] for client in clients])
@@ -149,7 +152,7 @@ class Memory:
             late = [size for round, size in seen if round > last - _WINDOW]
             if early and last >= first + 2 * _WINDOW:
                 pair = statistics.median(early), statistics.median(late)
-                name = kind if site != "localhost" else f"{kind} (server)"
+                name = kind if site != AGGREGATOR_NAME else f"{kind} (aggregator)"
                 kinds.setdefault(name, []).append(pair)
         return [
             {

@@ -9,35 +9,28 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks._soak_federation import Stage, signalled, until
+from benchmarks._soak_federation import SERVER, Stage, kill_group, signalled, until
 from protocols.wire.roles import Role
-from secure_fgl.sites.ending import kill
-from secure_fgl.transports.nvflare import kits
 
 KINDS: dict[str, tuple[Role | None, str]] = {
     "client's session": (Role.CLIENT, "session"),
+    "client's carrier": (Role.CLIENT, "carrier"),
     "client's supervisor": (Role.CLIENT, "supervisor"),
-    "client's relay": (Role.CLIENT, "relay"),
-    "client's engine": (Role.CLIENT, "engine"),
     "client's whole site": (Role.CLIENT, "site"),
     "client's session hangs": (Role.CLIENT, "hang"),
+    "client's carrier hangs": (Role.CLIENT, "carrier hangs"),
     "authority's session": (Role.KEY_AUTHORITY, "session"),
-    "authority's relay": (Role.KEY_AUTHORITY, "relay"),
+    "authority's carrier": (Role.KEY_AUTHORITY, "carrier"),
     "authority's whole site": (Role.KEY_AUTHORITY, "site"),
     "aggregator's session": (Role.AGGREGATOR, "session"),
-    "aggregator's supervisor": (Role.AGGREGATOR, "supervisor"),
-    "server's relay": (Role.AGGREGATOR, "server relay"),
-    "server's engine": (Role.AGGREGATOR, "engine"),
-    "conduct": (None, "conduct"),
+    "aggregator's carrier": (Role.AGGREGATOR, "carrier"),
+    "aggregator's whole site": (Role.AGGREGATOR, "site"),
+    "server": (None, "server"),
 }
 """Every kind of process, and whose it is, but a client's process of answers, see `SINGLE`."""
 
 SINGLE: dict[str, tuple[Role | None, str]] = {
     "client's process of answers": (Role.CLIENT, "answers"),
-    "client's relay hangs": (Role.CLIENT, "relay stops"),
-    "authority's session hangs for good": (Role.KEY_AUTHORITY, "stop"),
-    "server between rounds": (Role.AGGREGATOR, "between"),
-    "server inside a round": (Role.AGGREGATOR, "inside"),
     "client's whole site, for good": (Role.CLIENT, "gone"),
 }
 """Faults that are played where they are named, and not by chance. The first ends the run: an answer
@@ -74,14 +67,11 @@ class Faults:
     Args:
         stage: of the federation.
         seed: decides what is killed, where, and how far into a round.
-        deadline: of an exchange, seconds.
     """
 
     stage: Stage
     seed: int
-    deadline: float
     played: list[Fault] = field(default_factory=list)
-    hopeless: int = 0
     gone: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -96,11 +86,8 @@ class Faults:
     def play(self, kind: str) -> Fault | None:
         """Play one fault at a moment that the seed decides; None where there is no such process."""
         role, what = (KINDS | SINGLE)[kind]
-        site = self._chance.choice(self.stage.sites(role)) if role is not None else kits.SERVER
-        if what in ("between", "inside"):
-            self._moment(what)
-        else:
-            time.sleep(self._chance.random())
+        site = self._chance.choice(self.stage.parties(role)) if role is not None else SERVER
+        time.sleep(self._chance.random())
         if self.stage.finished():
             return None
         fault = Fault(kind, site, self.stage.round())
@@ -111,38 +98,24 @@ class Faults:
         self._await(fault, began)
         return fault
 
-    def _moment(self, what: str) -> None:
-        """Wait until a round has just begun, or until somebody is awaited in one."""
-        stage, begun = self.stage, self.stage.round()
-
-        def here() -> bool:
-            if what == "between":
-                return stage.round() > begun
-            return (found := stage.status()) is not None and bool(found.awaited)
-
-        until(here, BACK_SECONDS, 0.01)
-
     def _hurt(self, site: str, what: str) -> bool:
-        processes = self.stage.processes
-        if what == "conduct":
-            self.stage.offices[-1].kill()
+        if what == "server":
+            self.stage.server.kill()
             return True
-        if what in ("site", "gone", "between", "inside"):
-            processes.kill(site)
+        leader = self.stage.processes.running[site].pid
+        if what in ("site", "gone"):
+            kill_group(leader)
             self.gone |= {site} if what == "gone" else set()
             return True
-        if what == "engine":
-            kill([processes.running.pop(site)])
-            return True
         if what == "supervisor":
-            processes.at_parties[site].kill()
+            signalled(leader, signal.SIGKILL)
             return True
-        stops = {"hang": "session", "stop": "session", "relay stops": "relay"}
-        number = self.stage.number(site, stops.get(what, what))
+        hangs = {"hang": "session", "carrier hangs": "carrier"}
+        number = self.stage.number(site, hangs.get(what, what))
         if number is None:
             return False
-        signalled(number, signal.SIGSTOP if what in stops else signal.SIGKILL)
-        if what in ("hang", "relay stops"):
+        signalled(number, signal.SIGSTOP if what in hangs else signal.SIGKILL)
+        if what in hangs:
             time.sleep(_STILL)
             signalled(number, signal.SIGCONT)
         return True
@@ -167,13 +140,7 @@ class Faults:
 
     def tend(self) -> None:
         """Start what is dead, as operators and systemd would."""
-        for site in set(self.stage.folders) - self.gone:
-            self.stage.restart(site)
-        office = self.stage.offices[-1]
-        ended = self.stage.finished() or self.stage.refused()
-        if office.poll() is not None and not ended:
-            self.hopeless += office.returncode == 1
-            self.stage.conduct(self.deadline)
+        self.stage.restart({*self.gone})
 
 
 def table(played: list[Fault]) -> list[dict[str, Any]]:

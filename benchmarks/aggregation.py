@@ -8,7 +8,7 @@ the exit code 1.
 
     python benchmarks/aggregation.py --format json
     python benchmarks/aggregation.py --rows masks --bare
-    python benchmarks/aggregation.py --nvflare ENV/bin/python --flower ENV/bin/python
+    python benchmarks/aggregation.py --paillier ENV/bin/python --flower ENV/bin/python
 
 The last form adds two optional rows whose packages live in environments of their own
 (`benchmarks/envs`).
@@ -162,7 +162,6 @@ def _options() -> argparse.ArgumentParser:
         "--rows",
         help=f"names with commas between them, or none; {BASE} joins them: ratios are against it",
     )
-    options.add_argument("--nvflare", metavar="PYTHON", help="adds the row nvflare_he")
     options.add_argument("--flower", metavar="PYTHON", help="adds the row flower_secagg_plus")
     options.add_argument("--paillier", metavar="PYTHON", help="adds the row fed_mf_paillier")
     options.add_argument("--bare", action="store_true", help="masks beside bare AES and addition")

@@ -1,8 +1,8 @@
 """A long run of real processes in which every kind of process is killed, by a seed.
 
-Five clients, a key authority and the aggregator, over NVFlare on one machine. Faults are played one
-after the other in the first part of the run and the rest goes on in peace, so that memory is seen
-with and without them. Says what came of each, and whether every total that was opened is the sum
+Five clients, a key authority and the aggregator, over the broker on one machine. Faults are played
+one after the other in the first part of the run and the rest goes on in peace, so that memory is
+seen with and without them. Says what came of each, and whether every total that was opened is the sum
 over its survivors, every envelope that left has an entry, and memory stays flat::
 
     nice -n 10 python benchmarks/soak.py --rounds 200 --minutes 20 --out soak.jsonl
@@ -29,7 +29,7 @@ from benchmarks._soak_checks import Memory, judged
 from benchmarks._soak_faults import Faults, table
 from benchmarks._soak_federation import staged, until
 
-DEADLINE = 30.0  # seconds of an exchange
+DEADLINE = 30  # seconds of an exchange
 _LOOK_SECONDS = 1.0
 _FIRST = 3  # the round from which on there are faults
 
@@ -42,7 +42,7 @@ def soak(
     seed: int = 1,
     faulty: float = 0.7,
     kinds: Sequence[str] = (),
-    deadline: float = DEADLINE,
+    deadline: int = DEADLINE,
 ) -> dict[str, Any]:
     """Play one run to its end, or until the time is over; return all figures.
 
@@ -56,9 +56,8 @@ def soak(
         deadline: of an exchange, seconds.
     """
     began, memory = time.monotonic(), Memory()
-    with staged(base, rounds) as stage:
-        stage.conduct(deadline)
-        faults, next_look, after = Faults(stage, seed, deadline), 0.0, _FIRST
+    with staged(base, rounds, deadline) as stage:
+        faults, next_look, after = Faults(stage, seed), 0.0, _FIRST
         left = iter(kinds) if kinds else faults.kinds()
         kind = next(left)
         started = until(lambda: stage.round() >= 1, 60.0 * minutes)
@@ -77,16 +76,12 @@ def soak(
         reached, finished, refused = stage.round(), stage.finished(), stage.refused()
         found = stage.status()
         lost = len(found.lost) if found is not None else None
-        # Sites hear of the end, and the office ends the job.
-        over = 120.0 if finished or refused else 0.0
-        until(lambda: stage.offices[-1].poll() is not None, over)
-        office = stage.offices[-1].poll()
+        over = until(stage.over, 120.0 if finished or refused else 0.0)
         wall = time.monotonic() - running
     whole = {
         "rounds": rounds, "reached": reached, "finished": finished, "refused": refused,
-        "office": office,
-        "lost_rounds": lost, "faults": len(faults.played), "hopeless": faults.hopeless,
-        "seed": seed, "run_s": round(wall, 1),
+        "all_ended": over, "lost_rounds": lost, "faults": len(faults.played), "seed": seed,
+        "run_s": round(wall, 1),
         "faults_without_an_end": sum(fault.on_s is None for fault in faults.played),
         **judged(stage),
     }  # fmt: skip
@@ -104,7 +99,7 @@ def holds(found: dict[str, Any]) -> list[str]:
         "one client less is noticed": run["wrong_without_one"] == run["totals"],
         "every envelope has an entry": run["unrecorded"] == 0 and run["envelopes"] > 0,
         "the whole verifies": run["verdict"] == "self-consistent only",
-        "memory is flat": all(one["growth"] <= 0.05 for one in found["memory"]),
+        "memory is flat": all(one["growth"] <= 0.03 for one in found["memory"]),
     }
     return [name for name, held in wanted.items() if not held]
 

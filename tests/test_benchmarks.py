@@ -135,17 +135,17 @@ def test_a_row_that_fails_is_named_and_makes_the_exit_code_1(tmp_path: Path) -> 
     bare = tmp_path / "python"  # an interpreter without any package
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
     bare.chmod(0o755)
-    words = ("--rows", "masks,nvflare_he", "--nvflare", str(bare), "--format", "json")
+    words = ("--rows", "masks,flower_secagg_plus", "--flower", str(bare), "--format", "json")
     done = call("--parameters", "70", *words)
     assert done.returncode == 1
     found = json.loads(done.stdout)
     assert [row["scheme"] for row in found["rows"]] == [BASE, "masks"]
-    assert [part["scheme"] for part in found["failed"]] == ["nvflare_he"]
-    assert "nvflare_he with 70 parameters failed" in done.stderr
+    assert [part["scheme"] for part in found["failed"]] == ["flower_secagg_plus"]
+    assert "flower_secagg_plus with 70 parameters failed" in done.stderr
 
 
 @pytest.mark.parametrize(
-    "words", [("--rows", "no_such_row"), ("--rows", "nvflare_he"), ("--repeats", "0")]
+    "words", [("--rows", "no_such_row"), ("--rows", "flower_secagg_plus"), ("--repeats", "0")]
 )
 def test_a_wrong_command_measures_nothing(words: tuple[str, ...]) -> None:
     done = call("--parameters", "70", *words)
@@ -258,7 +258,6 @@ def test_bare_does_the_work_it_is_the_measure_of() -> None:
 
 
 SMALL = {
-    "bench_engine_memory.py": "--sites 2 --size 1000 --repeats 10 --format json",
     "bench_envelope.py": "--parameters 70 --clients 5 --entries 20 --repeats 1 --format json",
     "bench_exchange.py": "--sites 2 --sizes 1000 --repeats 1 --rest 0.5 --format json",
     "bench_he.py": "--parameters 70 --repeats 1 --ledgers memory --format json",
@@ -277,10 +276,7 @@ def keys(found: Any) -> set[str]:
     return set(found if isinstance(found, dict) else ()).union(*map(keys, inner))
 
 
-SLOW = {
-    f"bench_{part}.py"
-    for part in ("engine_memory", "exchange", "he", "models", "pub", "resume", "start")
-}
+SLOW = {f"bench_{part}.py" for part in ("exchange", "he", "models", "pub", "resume", "start")}
 SCRIPTS = sorted(f.name for f in (ROOT / "benchmarks").glob("bench_*.py"))
 
 

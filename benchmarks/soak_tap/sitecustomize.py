@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-if "secure_fgl.sites.session" in sys.orig_argv:
+if {"secure_fgl.sites.session", "secure_fgl.sites.start"} & {*sys.orig_argv}:
     import numpy as np
 
     import secure_fgl  # noqa: F401 - it looks whose the floors are, first
@@ -22,12 +22,16 @@ if "secure_fgl.sites.session" in sys.orig_argv:
     from protocols.wire.envelope import Envelope, commitment
     from protocols.wire.gateway import Gateway
     from secure_fgl.transports.broker import channel
+    from secure_fgl.transports.broker.messages import decode
 
-    _file = Path(os.environ["SECURE_FGL_SOAK_TAP"]) / f"{os.getpid()}.jsonl"
+    _folder = Path(os.environ["SECURE_FGL_SOAK_TAP"])
     _release, _views, _send = Gateway.release, Summands.views, channel.send
 
     def _note(what: str, **facts: Any) -> None:
-        with _file.open("a", encoding="utf-8") as file:
+        file_of_mine = (
+            _folder / f"{os.getpid()}.jsonl"
+        )  # a session may be forked off its supervisor
+        with file_of_mine.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"what": what, **facts}) + "\n")
 
     def _fields(message: Any, dims: Any) -> dict[str, Any]:
@@ -57,12 +61,12 @@ if "secure_fgl.sites.session" in sys.orig_argv:
             _note("opened", survivors=list(self.survivors), at=at, fields=total)
         return made
 
-    def _noting_send(connection: Any, head: Any, envelopes: Any = (), **more: Any) -> None:
-        for data in envelopes:
+    def _noting_send(connection: Any, message: Any, **more: Any) -> None:
+        for data in decode(message)[1]:
             try:
                 _note("sent", commitment=commitment(Envelope.decode(data)))
             except Exception:  # a note of the charter's, which is no envelope
                 _note("other", size=len(data))
-        _send(connection, head, envelopes, **more)
+        _send(connection, message, **more)
 
     Gateway.release, Summands.views, channel.send = (_noting_release, _noting_views, _noting_send)
