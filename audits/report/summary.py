@@ -14,7 +14,7 @@ from audits.report.learning.delivered import NEVER_TRAINED
 from audits.report.models import Account, Dropouts, Egress, Finding, Line, PlanDiff, State
 from audits.report.scope import approved, intact
 from protocols.disclosures.names import Disclosure
-from protocols.plan.learns import runs_as
+from protocols.plan.learns import reduced, runs_as
 from protocols.plan.plan import Plan
 from protocols.plan.steps import Step
 from protocols.policy.policy import PrivacyPolicy
@@ -55,8 +55,7 @@ def notes(
         (SYNTHETIC, plan.data.synthetic),
     )
     told = [text for text, applies in found if applies]
-    begins = runs_as(plan.algorithm)
-    return (*told, *(warning for warning in plan.warnings if warning.startswith(begins)))
+    return (*told, *(f"{runs_as(plan.algorithm)}{text}" for text in reduced(plan)))
 
 
 def summary(

@@ -6,14 +6,14 @@ What only one disclosure says stands in its folder's `words.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from protocols.disclosures._base.words import NETWORK, Planned, words_of
 from protocols.disclosures.names import Disclosure
 from protocols.errors import PolicyError
-from protocols.plan.plan import DataPlan, Item
+from protocols.plan.plan import DataPlan, Item, Plan
 from protocols.plan.steps import Step
 from protocols.policy.guard import Guard, find
 from protocols.policy.policy import PrivacyPolicy
@@ -216,6 +216,12 @@ HANDED_ON = "after the run each site may hand on what these attacks find of its 
 def runs_as(algorithm: str) -> str:
     """Return how the warning begins that options leave out what an algorithm is called after."""
     return f"{algorithm} runs as "
+
+
+def reduced(plan: Plan) -> Iterator[str]:
+    """Yield what a plan's algorithm is where its options leave out what it is called after."""
+    begins = runs_as(plan.algorithm)
+    yield from (text.removeprefix(begins) for text in plan.warnings if text.startswith(begins))
 
 
 def not_used(plugin: str) -> str:

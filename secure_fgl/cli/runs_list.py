@@ -35,6 +35,7 @@ def runs_list(
     for run in found:
         size = f"{run.clients} clients, {run.rounds} rounds" if run.clients else ""
         what = "\n".join(filter(None, (f"{run.algorithm} {run.data}".strip(), size)))
+        what += f"\nruns as {run.runs_as}" if run.runs_as else ""
         state = "\n".join(filter(None, (run.state, run.verdict)))
         table.add_row(*map(cell, (run.name, what, run.policy, run.score, state)))
     table.caption = "Evidence: as it was judged when the run ended. audit verify RUN checks it now."

@@ -14,6 +14,7 @@ import yaml
 
 from audits.evidence.run_files import read_plan
 from protocols.errors import SecureFglError
+from protocols.plan.learns import reduced
 from protocols.strict import read_yaml
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import Folder
@@ -35,6 +36,7 @@ class Listed:
         algorithm, data, policy, rounds, clients: as its plan says; empty where it cannot be read.
         score: the metric that comes first, with its value; empty where there is none.
         verdict: of the evidence, when the run ended; nothing is verified for a list.
+        runs_as: what the algorithm was, where its options left out what it is called after.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Listed:
     clients: int = 0
     score: str = ""
     verdict: str = ""
+    runs_as: str = ""
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -86,6 +89,7 @@ def _one(path: Path) -> Listed:
         clients=len(plan.clients),
         score=f"{found[0][0]} {found[0][1]:.4f}" if found else "",
         verdict=verdict,
+        runs_as=next((text.partition(":")[0] for text in reduced(plan)), ""),
     )
 
 

@@ -56,7 +56,7 @@ REFUSED = {
     "crypto": ("import crypto.masks\n" + FEDPROX, "an algorithm has no use for crypto"),
     "system": ("import os\n" + FEDPROX, "an algorithm has no use for os"),
     "opens": (FEDPROX + 'open("x")\n', "an algorithm opens, runs and prints nothing"),
-    "model_opens": (MODEL + "torch.load\n", "an algorithm opens no file"),
+    "model_opens": (MODEL + "torch.load\n", "a model opens no file"),
     "data_network": ("import socket\n" + DATA, "not from the network"),
     "data_pickle": ("import pickle\n" + DATA, "nothing here is pickled"),
     "data_gateway": (
@@ -96,7 +96,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         (tmp_path / "none.py", "cannot be read (No such file"),
         (tmp_path / "Mine.py", "cannot be a plug-in by its name"),
         (tmp_path / "mine.txt", "cannot be a plug-in by its name"),
-        (tmp_path / "folder.py", "cannot be read"),
+        (tmp_path / "folder.py", "is a folder, and no plug-in"),
     ):
         (tmp_path / "folder.py").mkdir(exist_ok=True)
         with pytest.raises(UsageError, match="plug-in") as refused:

@@ -187,6 +187,25 @@ def test_the_folder_of_all_sites_is_no_site(tmp_path: Path, root: Path) -> None:
     assert "p.csv is there already" in said and "Errno" not in said
 
 
+@pytest.mark.parametrize(("word", "meant"), [
+    ("train", "did you mean 'run'?"), ("verify", "did you mean 'audit verify'?"),
+    ("pln", "did you mean 'plan'?"), ("xyzzy", "known: approve, audit,"),
+])  # fmt: skip
+def test_an_unknown_command_says_which_was_meant(word: str, meant: str) -> None:
+    said = refused(word, "config.yaml")
+    assert f"There is no command {word!r}." in said and meant in said
+
+
+def test_a_list_of_runs_says_what_ran(tmp_path: Path, tiny: Path) -> None:
+    for name in ("fed_gcn", "fed_avg"):
+        out = tmp_path / "runs" / name
+        assert invoke("run", tiny, "--set", f"algorithm.name={name}", "--out", out).exit_code == 0
+    shown = invoke("runs", "list", tmp_path / "runs", "--format", "json")
+    told = {run["name"]: run["runs_as"] for run in json.loads(shown.stdout)["runs"]}
+    assert told == {"fed_gcn": "FedAvg", "fed_avg": ""}
+    assert "runs as FedAvg" in words(invoke("runs", "list", tmp_path / "runs").stdout)
+
+
 def test_explain_names_every_attack_that_it_explains() -> None:
     said = refused("audit", "explain", "A99")
     first, last, alone = re.search(r"give A(\d\d) to A(\d\d), A(\d\d) or", said).groups()  # type: ignore[union-attr]

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from audits.attacks import attack
-from protocols.errors import EvidenceError, NotAdmitted, PolicyError, Refused
+from protocols.errors import EvidenceError, NotAdmitted, PolicyError
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.attack_inputs.again.records import asked_of
 from secure_fgl.attack_inputs.materials import material
 from secure_fgl.config import Config
+from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -123,7 +124,7 @@ def test_data_without_edges_between_clients_is_refused(tmp_path):
     document = made.config.model_dump(mode="json")
     document["data"]["partition"] = {"name": "by_owner", "clients": 5}
     other = Federation(policy=made.policy, config=Config.parse(document))
-    with pytest.raises(Refused):
+    with pytest.raises(UsageError, match="by_owner drops edges between clients"):
         other.run(tmp_path / "run")
 
 

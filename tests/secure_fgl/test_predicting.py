@@ -276,7 +276,7 @@ def test_whose_model_is_used_is_said_and_can_be_chosen(
     again = invoke(
         "predict", root / "run", "--site", new, "--of", "north", "--out", tmp_path / "a.csv"
     )
-    assert again.exit_code == 2 and "cannot be written" in again.stderr
+    assert again.exit_code == 2 and "is there already" in again.stderr
     root = runs["graph"]
     shown = invoke("evaluate", root / "run", "--site", root / "data/east", "--of", "nobody")
     assert shown.exit_code == 2 and "east, north, south, west" in shown.stderr

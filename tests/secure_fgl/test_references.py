@@ -250,7 +250,8 @@ def test_the_readme_shows_the_figures_of_both(demo: Any) -> None:
     told |= {reference: float(value), "centralised": float(whole)}
     assert told == pytest.approx(run.result["references"], abs=0.03)  # other processors round
     own = run.metrics["test_accuracy"]
-    assert float(federation.strip("*")) == pytest.approx(own, abs=0.03)
+    # Two test records of a thousand: README says what `run` prints, to the digit before the last.
+    assert float(federation.strip("*")) == pytest.approx(own, abs=0.0025)
     assert ("**" in federation) == (name == "lenders")
 
 

@@ -9,6 +9,7 @@ import typer
 from secure_fgl import __version__
 from secure_fgl.cli._shared.settable import Settable
 from secure_fgl.cli._shared.verb import EXAMPLE, NoColor, example
+from secure_fgl.cli._shared.verbs import Verbs
 from secure_fgl.cli.approve import approve
 from secure_fgl.cli.audit import app as audit
 from secure_fgl.cli.broker import app as broker
@@ -28,6 +29,7 @@ from secure_fgl.cli.site import app as site
 from secure_fgl.cli.status import status
 
 app = typer.Typer(
+    cls=Verbs,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",

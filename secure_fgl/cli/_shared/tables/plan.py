@@ -37,12 +37,12 @@ def say_first(plan: Plan, federation: Federation) -> None:
     That is an algorithm whose options leave out what it is called after, cohorts that cannot be
     drawn, and what was given and is not used.
     """
-    from protocols.plan.learns import runs_as
+    from protocols.plan.learns import reduced, runs_as
 
-    reduced = [w for w in plan.warnings if w.startswith(runs_as(plan.algorithm))]
+    less = [f"{runs_as(plan.algorithm)}{text}" for text in reduced(plan)]
     drawn = plan.drawn
     all_asked = [f"Cohorts: {drawn.words}"] if drawn is not None and drawn.cohorts == 1 else []
-    for text in (*reduced, *all_asked, *federation.unused(), *_large(federation)):
+    for text in (*less, *all_asked, *federation.unused(), *_large(federation)):
         say(f"{text}.", style="bold yellow")
 
 
