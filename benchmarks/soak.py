@@ -2,8 +2,8 @@
 
 Five clients, a key authority and the aggregator, over the broker on one machine. Faults are played
 one after the other in the first part of the run and the rest goes on in peace, so that memory is
-seen with and without them. Says what came of each, and whether every total that was opened is the sum
-over its survivors, every envelope that left has an entry, and memory stays flat::
+seen with and without them. Prints what came of each, and whether every total that was opened is the
+sum over its survivors, every envelope that left has an entry, and memory stays flat::
 
     nice -n 10 python benchmarks/soak.py --rounds 200 --minutes 20 --out soak.jsonl
 
