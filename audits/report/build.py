@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from audits.attacks._shared.models import AttackRow
 from audits.elsewhere.rehearsal import Rehearsed, quoted, read_rehearsal
@@ -31,7 +31,7 @@ from audits.report.learning.delivered import never_trained
 from audits.report.learning.references import in_words, little, table, worth
 from audits.report.limits import limits
 from audits.report.method import cost, method
-from audits.report.models import Dropouts, Finding, Head, Integrity, Report, Subject
+from audits.report.models import Dropouts, Egress, Finding, Head, Integrity, Report, Subject
 from audits.report.obligations import obligations
 from audits.report.roles import role_views
 from audits.report.scope import own_summary, rounds, scope, smallest_opened, weighed
@@ -84,14 +84,10 @@ def report_of(case: Case) -> Report:
     cautions = limits(plan, simulated=simulated, attacked=used, side=side, scores=scores)
     known = findings(plan, diff, egress, gone, spent, evidence, case.result, simulated=simulated)
     found = _judged(case.view, ranked((*known, *_of_parts(case), *refused, *told, *tried.findings)))
-    noted = notes(
-        plan, egress, evidence, simulated=simulated, untrained=never_trained(case.result),
-        rehearsed=charter is not None and charter.rehearsed,
-    )  # fmt: skip
     report = Report(
         subject=_subject(case),
         transport=case.roster_file.transport,
-        notes=noted,
+        notes=_banners(case, egress, evidence, charter),
         summary=own_summary(case, egress)
         if side
         else summary(plan, case.policy, diff, egress, gone, smallest, _worth(case.result)),
@@ -126,6 +122,20 @@ def report_of(case: Case) -> Report:
         integrity=_integrity(case.view, evidence),
     )
     return _compared(case.view, report)
+
+
+def _banners(
+    case: Case, egress: Sequence[Egress], evidence: Verification, charter: CharterFile | None
+) -> tuple[str, ...]:
+    """Return the banners of a report; see `audits.report.summary.notes`."""
+    return notes(
+        case.plan,
+        egress,
+        evidence,
+        simulated=case.roster_file.simulated,
+        rehearsed=charter is not None and charter.rehearsed,
+        untrained=never_trained(case.result),
+    )
 
 
 def _worth(result: Mapping[str, object]) -> str:

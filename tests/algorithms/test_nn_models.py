@@ -111,7 +111,7 @@ def test_an_unknown_model_names_the_nearest():
 
 
 def test_a_model_of_another_kind_of_task_is_unknown():
-    with pytest.raises(ValueError, match="no model for graph tasks is called 'gcn'"):
+    with pytest.raises(ValueError, match="the model 'gcn' is for node tasks, and this is"):
         nn.model("gcn", "graph")
 
 

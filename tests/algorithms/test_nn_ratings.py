@@ -39,7 +39,7 @@ def test_a_model_is_called_like_its_file_and_is_for_ratings(name):
     file = rating_model(name)
     assert name == file.NAME
     assert file.TASK == "rating"
-    with pytest.raises(ValueError, match=f"no model for node tasks is called '{name}'"):
+    with pytest.raises(ValueError, match=f"the model '{name}' is for rating tasks"):
         nn.model(name, "node")
 
 
