@@ -17,6 +17,8 @@ import sys
 import time
 from collections.abc import Callable
 
+from secure_fgl.isolation.kernel import prctl
+
 __all__ = ["ONE_THREAD", "Forked", "can_fork"]
 
 ONE_THREAD = dict.fromkeys(
@@ -26,6 +28,7 @@ ONE_THREAD = dict.fromkeys(
 
 _LOOK_SECONDS = 0.01
 _MOST = 1 << 16  # descriptors
+_SET_NAME = 15  # PR_SET_NAME
 _FAILED = 70  # sysexits' EX_SOFTWARE
 
 
@@ -48,6 +51,7 @@ class Forked:
         stdin: descriptor that becomes standard input; None: nothing is to be read.
         output: descriptor that becomes standard output and error; None: as they are.
         leads: whether the child is deaf to the terminal, as the first of a new session.
+        name: what lists of processes call it, up to 15 characters.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class Forked:
         stdin: int | None = None,
         output: int | None = None,
         leads: bool = False,
+        name: str = "",
     ) -> None:
         self.returncode: int | None = None
         self.args: list[str] = []
@@ -67,6 +72,8 @@ class Forked:
             code = _FAILED
             try:
                 _begin(stdin, output, leads)
+                if name:
+                    prctl(_SET_NAME, name.encode()[:15])
                 code = work()
             except SystemExit as error:
                 code = error.code if isinstance(error.code, int) else _FAILED

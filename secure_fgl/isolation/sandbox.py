@@ -127,7 +127,9 @@ def prepare(serve: Callable[[int], None]) -> None:
         return 0
 
     with theirs:
-        _prepared.append((Forked(work, stdin=theirs.fileno(), leads=True), ours))
+        _prepared.append(
+            (Forked(work, stdin=theirs.fileno(), leads=True, name="fgl-answers"), ours)
+        )
 
 
 def discard() -> None:

@@ -306,7 +306,7 @@ class Processes:
 
         if self._forks:
             with (folder / "start.log").open("ab") as log:
-                self.running[name] = Forked(work, output=log.fileno(), leads=True)
+                self.running[name] = Forked(work, output=log.fileno(), leads=True, name="fgl-start")
             return
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [
             HOUSE, os.environ.get("PYTHONPATH", "")

@@ -209,7 +209,9 @@ class _Process:
         command = [sys.executable, "-P", "-m", *self.module]
         with theirs:
             if self.forks and can_fork():
-                self._running = Forked(partial(_session, self.module[1:]), stdin=theirs.fileno())
+                self._running = Forked(
+                    partial(_session, self.module[1:]), stdin=theirs.fileno(), name="fgl-session"
+                )
             else:
                 self._running = subprocess.Popen(  # noqa: S603 - our own
                     command, stdin=theirs.fileno(), env=environment,

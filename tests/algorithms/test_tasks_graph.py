@@ -230,7 +230,7 @@ def test_divergence_is_an_error_not_a_nan():
         ({"lr": 0.0}, "out of range"),
         ({"weight_decay": -1.0}, "out of range"),
         ({"batch": 0}, "out of range"),
-        ({"model": "gcn"}, "no model for graph tasks"),
+        ({"model": "gcn"}, "is for node tasks"),
         ({"model": "gim"}, "did you mean 'gin'"),
     ],
 )

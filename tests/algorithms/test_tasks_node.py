@@ -201,7 +201,7 @@ def test_divergence_is_an_error_not_a_nan():
         ({"batch": 0}, "out of range"),
         ({"optimiser": "adagrad"}, "no optimiser"),
         ({"model": "gcnn"}, "did you mean 'gcn'"),
-        ({"model": "gin"}, "no model for node tasks"),
+        ({"model": "gin"}, "is for graph tasks"),
     ],
 )
 def test_options_out_of_range_are_refused(options, match):

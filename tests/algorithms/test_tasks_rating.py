@@ -196,7 +196,7 @@ def test_scores_are_errors_of_either_split():
         ({"optimiser": "adagrad"}, "known are adamw, adam, sgd"),
         ({"inputs": "degrees"}, "known are constant and degree"),
         ({"model": "gcn_dott"}, "did you mean 'gcn_dot'"),
-        ({"model": "gcn"}, "no model for rating tasks"),
+        ({"model": "gcn"}, "is for node tasks"),
     ],
 )
 def test_options_out_of_range_are_refused(options, match):

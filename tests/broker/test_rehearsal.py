@@ -128,8 +128,8 @@ def begun(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
         process.wait()
 
 
-def of(folder: Path) -> list[int]:
-    """Return the processes that were started with a path below a folder."""
+def of(folder: Path, rehearsing: int) -> list[int]:
+    """Return the processes that a rehearsal started: its forks are called as it is."""
     found = []
     for place in Path("/proc").iterdir():
         if place.name.isdigit() and int(place.name) != os.getpid():
@@ -137,7 +137,7 @@ def of(folder: Path) -> list[int]:
                 words = (place / "cmdline").read_bytes()
             except OSError:
                 continue
-            if os.fsencode(folder) + b"/out.parties" in words:
+            if os.fsencode(folder) + b"/out" in words and int(place.name) != rehearsing:
                 found.append(int(place.name))
     return found
 
@@ -152,13 +152,15 @@ def test_ctrl_c_leaves_no_process_and_says_where_all_is(
     begun: tuple[subprocess.Popen[str], Path],
 ) -> None:
     process, folder = begun
-    there = commands(of(folder))
-    assert there.count("secure_fgl.sites.session") == 4
+    pids = of(folder, process.pid)
+    there = commands(pids)
+    names = [Path(f"/proc/{pid}/comm").read_text().strip() for pid in pids]
+    assert (names.count("fgl-start"), names.count("fgl-session")) == (4, 4)
     assert there.count("broker.carrier") == 4
     assert there.count("nats.conf") == 1
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
-    until(lambda: of(folder) == [], seconds=20)
+    until(lambda: of(folder, process.pid) == [], seconds=20)
     printed = re.sub(r"\s+", " ", (folder / "printed").read_text())
     assert "Every process was ended" in printed
     assert not (folder / "out" / "result.json").exists()
@@ -166,11 +168,16 @@ def test_ctrl_c_leaves_no_process_and_says_where_all_is(
 
 def test_a_party_that_stops_is_named(begun: tuple[subprocess.Popen[str], Path]) -> None:
     process, folder = begun
-    wanted = f"sites.start {folder}/out.parties/parties/client-2"
-    (starts,) = [pid for pid in of(folder) if wanted in commands([pid])]
+    log = folder / "out.parties/parties/client-2/start.log"
+    (starts,) = [
+        pid
+        for pid in of(folder, process.pid)
+        if Path(f"/proc/{pid}/comm").read_text() == "fgl-start\n"
+        and Path(f"/proc/{pid}/fd/1").resolve() == log
+    ]
     os.kill(starts, signal.SIGKILL)
     assert process.wait(60) not in (0, 130)
-    until(lambda: of(folder) == [], seconds=20)
+    until(lambda: of(folder, process.pid) == [], seconds=20)
     printed = re.sub(r"\s+", " ", (folder / "printed").read_text())
     assert "client-2 stopped" in printed
 
