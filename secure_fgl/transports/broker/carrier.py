@@ -496,7 +496,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         note(f"{given.folder} holds no connection for {given.run} ({type(error).__name__})")
         return 2
     set_traceable(False)  # it holds the connection's key
-    most = _MEMORY + 4 * min(sum(to.limits.values()), 8 * MOST)
+    held = int(Path("/proc/self/statm").read_text("ascii").split()[0]) * resource.getpagesize()
+    most = held + _MEMORY + 4 * min(sum(to.limits.values()), 8 * MOST)
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     ended = (KeyboardInterrupt, asyncio.CancelledError)
     try:
