@@ -149,7 +149,7 @@ def _no_landlock(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any) -> int:
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr(kernel, "_call", fails)
+    monkeypatch.setattr(kernel, "call", fails)
 
 
 def _another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
