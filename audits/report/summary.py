@@ -20,9 +20,7 @@ from protocols.plan.steps import Step
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.roles import Role
 
-REHEARSAL = (
-    "REHEARSAL: one person held the keys of all roles, and parties and engine ran as one user"
-)
+REHEARSAL = "REHEARSAL: one person held the keys of all roles, and all processes were one user's"
 SIMULATION = "SIMULATION: roles are not separated"
 SYNTHETIC = "SYNTHETIC DATA: generated, about nobody"
 UNSAFE = "UNSAFE: messages left in clear"

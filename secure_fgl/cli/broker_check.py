@@ -17,13 +17,15 @@ def broker_check(
     run: RunOption = None,
     format: FormatOption = Format.table,
 ) -> int:
-    """Connect as a stranger and as this party, and try all that the charter forbids.
+    """Connect as a stranger and as this party, and try all that the charter
+    forbids.
 
-    The server must refuse a connection without TLS, without a key and with an unknown
-    key, must show a certificate of the charter's root, must store nothing, and must
-    refuse this party every subject that is another party's. What a party may do is
-    the same at every party, so each runs this for itself. Nothing is sent to another
-    party. Exits 2 where something is not as the charter says.
+    The server must refuse a connection without TLS, without a key and with an
+    unknown key, must show a certificate of the charter's root, must store
+    nothing, and must refuse this party every subject that is another party's.
+    What a party may do is the same at every party, so each runs this for
+    itself. Nothing is sent to another party. Exits 2 where something is not as
+    the charter says.
     """
     from secure_fgl.cli._shared.checks import show
     from secure_fgl.sites.checks.lines import Subject, utc

@@ -38,17 +38,18 @@ def broker_config(  # noqa: PLR0913, PLR0917 - one option a line of the configur
 ) -> int:
     """Write FOLDER/nats.conf, and issue the server's certificate anew.
 
-    Each run is an account, each party a user by the key in its facts. A party hears
-    what is sent to it and may publish one reply to each message; the aggregator may
-    publish to every party. Nobody else may connect, nobody administers, nothing is
-    stored, and one port is open. Start the server with it: nats-server -c
-    FOLDER/nats.conf. Write it again, and run nats-server --signal reload, when
-    another run begins. A charter that somebody did not sign is refused (exit 5).
+    Each run is an account, each party a user by the key in its facts. A party
+    hears what is sent to it and may publish one reply to each message; the
+    aggregator may publish to every party. Nobody else may connect, nobody
+    administers, nothing is stored, and one port is open. Start the server with
+    it: nats-server -c FOLDER/nats.conf. Write it again, and run nats-server
+    --signal reload, when another run begins. A charter that somebody did not
+    sign is refused (exit 5).
 
-    With --name it is one server of several: its files go to FOLDER/NAME, and that
-    folder, under the same path, to its machine. Each names the others with --route.
-    With --leaves it takes sites' own servers (see broker leaf) at a port of theirs, for
-    the parties named with --leaf.
+    With --name it is one server of several: its files go to FOLDER/NAME, and
+    that folder, under the same path, to its machine. Each names the others with
+    --route. With --leaves it takes sites' own servers (see broker leaf) at a
+    port of theirs, for the parties named with --leaf.
     """
     from secure_fgl.cli._shared.charters import load_charter
     from secure_fgl.cli._shared.output import print_json, print_pairs

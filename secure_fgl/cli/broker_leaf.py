@@ -27,14 +27,16 @@ def broker_leaf(
     run: RunOption = None,
     format: FormatOption = Format.table,
 ) -> int:
-    """Write FOLDER/nats.conf for a server of this site's own, and let the carrier use it.
+    """Write FOLDER/nats.conf for a server of this site's own, and let the carrier
+    use it.
 
-    For a site from which one machine alone may connect outwards: the carrier connects
-    to this server, and this server to the broker, with the carrier's key, which
-    FOLDER/nats.conf holds. The broker's operator opens a port for it and names this
-    party: broker config --leaves HOST:PORT --leaf PARTY. The broker lets this server
-    do what the party may do, and nothing else. Start it: nats-server -c
-    FOLDER/nats.conf. site join leads the carrier back to the broker itself.
+    For a site from which one machine alone may connect outwards: the carrier
+    connects to this server, and this server to the broker, with the carrier's
+    key, which FOLDER/nats.conf holds. The broker's operator opens a port for it
+    and names this party: broker config --leaves HOST:PORT --leaf PARTY. The
+    broker lets this server do what the party may do, and nothing else. Start
+    it: nats-server -c FOLDER/nats.conf. site join leads the carrier back to the
+    broker itself.
     """
     from secure_fgl.charters.party import PartyKit
     from secure_fgl.cli._shared.output import print_json, print_pairs

@@ -20,8 +20,8 @@ def carry(
 ) -> int:
     """Keep a party's connection to the broker, and start it again when it crashes.
 
-    site start does this by itself, under the party's user. Run it apart where the
-    carrier has a user of its own. It needs no file but those in CARRIER.
+    site start does this by itself, under the party's user. Run it apart where
+    the carrier has a user of its own. It needs no file but those in CARRIER.
     """
     from secure_fgl.cli._shared.output import say
     from secure_fgl.sites.start import carry as keep_up

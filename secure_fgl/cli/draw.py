@@ -49,16 +49,17 @@ def draw(  # noqa: PLR0913, PLR0917 - one option a fact
     plugins: PluginOption = [],  # noqa: B006 - typer's way to say "none given"; never changed
     format: FormatOption = Format.table,
 ) -> int:
-    """Draw up a charter: parties, organisations, broker, plan, policy, configuration and spec.yaml.
+    """Draw up a charter: parties, organisations, broker, plan, policy,
+    configuration and spec.yaml.
 
     Nobody has signed it yet. No data is read. --server, or transport.url of the
-    configuration, is where all parties connect; with --broker the charter holds the
-    root certificate under which they know the server, without it they take one that
-    their system knows. Roles that must not work together are of two organisations,
-    and clients of one organisation count once: four organisations with data are the
-    fewest, or three where the policy says minimum_cohort: 2. A client of the
-    aggregator's, a witness's or a tag server's organisation is one of the policy's
-    colluders.
+    configuration, is where all parties connect; with --broker the charter holds
+    the root certificate under which they know the server, without it they take
+    one that their system knows. Roles that must not work together are of two
+    organisations, and clients of one organisation count once: four
+    organisations with data are the fewest, or three where the policy says
+    minimum_cohort: 2. A client of the aggregator's, a witness's or a tag
+    server's organisation is one of the policy's colluders.
     """
     from dataclasses import replace
 

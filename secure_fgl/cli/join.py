@@ -16,7 +16,8 @@ def join(
     charter: Annotated[Path, typer.Argument(metavar="CHARTER", help="The charter, merged.")],
     format: FormatOption = Format.table,
 ) -> int:
-    """Keep a charter that every party signed, in PARTY/runs/RUN; no other run is started here.
+    """Keep a charter that every party signed, in PARTY/runs/RUN; no other run is
+    started here.
 
     Exits 5 if a signature is missing or wrong, if somebody refused it, or if it
     names this party with other keys. Nothing is kept then.

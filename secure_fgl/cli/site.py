@@ -23,10 +23,11 @@ app = typer.Typer(epilog=EXAMPLE["site"])
 
 @app.callback(invoke_without_command=True)
 def site(context: typer.Context) -> None:
-    """Take part in a run between organisations: what one party does at its own site.
+    """Take part in a run between organisations: what one party does at its own
+    site.
 
-    Without a command it says what is next at each party folder: in this folder, in
-    ./parties, and where SECURE_FGL_PARTY says.
+    Without a command it says what is next at each party folder: in this folder,
+    in ./parties, and where SECURE_FGL_PARTY says.
     """
     if context.invoked_subcommand is None:
         _next(verbose=False, no_color=False, context=context)

@@ -25,13 +25,14 @@ def site_check(
     ] = False,
     format: FormatOption = Format.table,
 ) -> int:
-    """Look at a site before the start: folder, keys, charter, plan, data, budget, disk, carrier.
+    """Look at a site before the start: folder, keys, charter, plan, data, budget,
+    disk, carrier.
 
-    Nothing is sent without --broker. Counts of what was put right in the data stay
-    here: do not pass the output on unread.
+    Nothing is sent without --broker. Counts of what was put right in the data
+    stay here: do not pass the output on unread.
 
-    Exit code: that of the first check that fails (2, 5 the charter, 6 plan or spec,
-    7 the budget), 4 with --strict, 0.
+    Exit code: that of the first check that fails (2, 5 the charter, 6 plan or
+    spec, 7 the budget), 4 with --strict, 0.
     """
     from secure_fgl.cli._shared.checks import show
     from secure_fgl.sites.checks.listed import check_site

@@ -29,18 +29,20 @@ def start(
         bool, typer.Option("--again", help="Go on though this site was stopped.")
     ] = False,
 ) -> int:
-    """Answer for this party until its run is over here, and start again what crashes.
+    """Answer for this party until its run is over here, and start again what
+    crashes.
 
-    Two processes work. The party's holds keys, data, session and ledger, and the
-    kernel lets it open no connection. The carrier's has the connection to the
-    broker, and the kernel lets it open no file of the party but its own key. At the
-    aggregator, this is what runs the rounds.
+    Two processes work. The party's holds keys, data, session and ledger, and
+    the kernel lets it open no connection. The carrier's has the connection to
+    the broker, and the kernel lets it open no file of the party but its own
+    key. At the aggregator, this is what runs the rounds.
 
-    Ctrl-C ends both so that the run goes on with the next start; site stop ends them
-    so that nothing goes on without --again.
+    Ctrl-C ends both so that the run goes on with the next start; site stop ends
+    them so that nothing goes on without --again.
 
-    With --carrier-user that user runs the carrier (site carry), and --socket names a
-    place that both reach: in a folder of this user's, mode 0750, with that user's group.
+    With --carrier-user that user runs the carrier (site carry), and --socket
+    names a place that both reach: in a folder of this user's, mode 0750, with
+    that user's group.
     """
     from secure_fgl.cli._shared.output import say
     from secure_fgl.errors import UsageError

@@ -20,7 +20,8 @@ def stop(
     ] = 600.0,
     format: FormatOption = Format.table,
 ) -> int:
-    """End this party's session between two exchanges and sign the head of its ledger.
+    """End this party's session between two exchanges and sign the head of its
+    ledger.
 
     Without --run all runs of this party are stopped. Nothing that is queued or
     being computed leaves. The others see a site that left, and go on without it
