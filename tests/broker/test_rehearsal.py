@@ -111,13 +111,18 @@ def test_each_party_has_its_own_folder_beside_the_run(rehearsed: Rehearsed) -> N
     assert (rehearsed.parties / "broker" / "nats.conf").exists()
 
 
+def _hears_ctrl_c() -> None:
+    """Let it hear SIGINT, also where a shell started these tests in the background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture
 def begun(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """A rehearsal in the midst of many rounds."""
     with (tmp_path / "printed").open("w") as log:
         process = subprocess.Popen(
             rehearsal(tmp_path, 400), stdout=log, stderr=log, text=True,
-            start_new_session=True,
+            start_new_session=True, preexec_fn=_hears_ctrl_c,
         )  # fmt: skip
     try:
         scored = "out.parties/parties/aggregator/runs/*/run/metrics*"

@@ -202,7 +202,7 @@ SPOILT: dict[str, tuple[Callable[[Stage], object], str, int, str]] = {
         lambda s: joining.refuse(s.party, s.parties.charter, "no"), "charter", 5, "",
     ),
     "another spec": (_swapped, "spec", 6, "run what was approved"),
-    "no data": (lambda s: shutil.rmtree(s.data / NORTH), "data", 2, "docs/own-data.md"),
+    "no data": (lambda s: shutil.rmtree(s.data / NORTH), "data", 2, "did you mean"),
     "spoilt data": (_table, "data", 2, ""),
 }  # fmt: skip
 
