@@ -122,7 +122,7 @@ def begun(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     with (tmp_path / "printed").open("w") as log:
         process = subprocess.Popen(
             rehearsal(tmp_path, 400), stdout=log, stderr=log, text=True,
-            start_new_session=True, preexec_fn=_hears_ctrl_c,
+            start_new_session=True, preexec_fn=_hears_ctrl_c,  # noqa: PLW1509 - one thread
         )  # fmt: skip
     try:
         scored = "out.parties/parties/aggregator/runs/*/run/metrics*"
