@@ -104,7 +104,7 @@ def running(count: int) -> Iterator[Sites]:
             start("benchmarks._exchange_echo", "bare", str(folder / BARE / name / CARRIER), BARE)
         module = "secure_fgl.transports.broker.carrier"
         carriers = [
-            start(module, str(at / CARRIER), RUN, str(at / "socket"))
+            start(module, "--alone", str(at / CARRIER), RUN, str(at / "socket"))
             for at in (folder / RUN / name for name in (AGGREGATOR_NAME, *names))
         ]
         own = OwnCarrier(Callers(listener, {os.geteuid()}, lambda: False))

@@ -47,7 +47,7 @@ class Carried:
         environment = {**os.environ, **self.more, "PYTHONPATH": os.pathsep.join(paths)}
         with (folder / "carrier.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, "-P", "-m", "secure_fgl.transports.broker.carrier",
+                [sys.executable, "-P", "-m", "secure_fgl.transports.broker.carrier", "--alone",
                  str(folder / "carrier"), stage.run, str(listens),
                  "--secret", str(folder / "identity.json")],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,

@@ -18,6 +18,7 @@ from secure_fgl.transports.broker.carrier import Away, Left, Party
 from secure_fgl.transports.broker.channel import Gone
 from secure_fgl.transports.broker.messages import MOST, decode, encode
 from secure_fgl.transports.broker.replies import Code, SiteReply
+from tests.callers import connect
 
 ME = os.geteuid()
 
@@ -39,7 +40,7 @@ def connected(place: Path, callers: Callers) -> socket.socket:
     """Return a carrier's connection, which the party has greeted."""
     thread = threading.Thread(target=lambda: callers._accept())
     thread.start()
-    made = channel.connect(place)
+    made = connect(place)
     thread.join()
     return made
 
@@ -140,10 +141,10 @@ def serving(answers: Any, callers: Callers) -> threading.Thread:
 def test_a_new_carrier_takes_the_place_of_the_old(place: Path, listener: socket.socket) -> None:
     answers, callers = Answers(), Callers(listener, {ME}, lambda: False)
     thread = serving(answers, callers)
-    first = channel.connect(place)
+    first = connect(place)
     channel.send(first, encode({"do": "envelopes"}, [b"1"]))
     assert decode(channel.receive(first)) == ({"code": "done"}, [b"1"])
-    second = channel.connect(place)
+    second = connect(place)
     channel.send(second, encode({"do": "envelopes"}, [b"2"]))
     assert decode(channel.receive(second)) == ({"code": "done"}, [b"2"])
     with pytest.raises(Gone):
@@ -151,7 +152,7 @@ def test_a_new_carrier_takes_the_place_of_the_old(place: Path, listener: socket.
     channel.send(second, b"no message of ours")
     with pytest.raises(Gone):
         channel.receive(second)
-    with channel.connect(place) as third:
+    with connect(place) as third:
         channel.send(third, encode({"do": "end"}))
         assert decode(channel.receive(third)) == ({"code": "done"}, [])
     thread.join(5)
@@ -185,7 +186,7 @@ def test_a_site_that_is_stopped_lets_no_answer_leave(place: Path, listener: sock
     callers = Callers(listener, {ME}, stopped.is_set)
     answers = Answers(work=stopped.set)  # it is stopped while it computes
     thread = serving(answers, callers)
-    with channel.connect(place) as carrier:
+    with connect(place) as carrier:
         channel.send(carrier, encode({"do": "envelopes"}, [b"1"]))
         thread.join(5)
         assert not thread.is_alive()
@@ -217,7 +218,7 @@ def test_the_aggregator_asks_the_carrier_that_follows_a_lost_one(
         [["a", "done", 1], ["b", "away", 0]],
     ]
     for claim in replies:
-        with channel.connect(place) as carrier:
+        with connect(place) as carrier:
             asked.append(decode(channel.receive(carrier)))
             if claim is not None:
                 channel.send(carrier, encode({"replies": claim}, [b"x"]))

@@ -110,3 +110,23 @@ def test_a_carrier_ends_with_the_process_that_started_it(stage: Stage) -> None:
     finally:
         carrier.kill()
         carrier.wait()
+
+
+def test_a_carrier_that_nothing_started_does_not_run_unless_it_says_what_it_keeps(
+    stage: Stage,
+) -> None:
+    folder = stage.folder(ONE) / "carrier"
+    command = [sys.executable, "-P", "-m", "secure_fgl.transports.broker.carrier", str(folder),
+               stage.charter.run, str(folder / "socket")]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": HOUSE}
+    refused = subprocess.run(
+        command, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        env=environment, timeout=20,
+    )  # fmt: skip
+    assert refused.returncode == 2 and "site start" in refused.stderr
+    with subprocess.Popen(
+        [*command, "--alone"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        env=environment,
+    ) as alone:  # fmt: skip
+        assert alone.stderr is not None and "NOT CLOSED" in alone.stderr.readline()
+        alone.kill()

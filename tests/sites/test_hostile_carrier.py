@@ -19,6 +19,7 @@ from secure_fgl.sites.session import Callers, OwnCarrier, serve
 from secure_fgl.transports.broker import channel
 from secure_fgl.transports.broker.messages import decode, encode
 from secure_fgl.transports.broker.replies import TASK, Code, SiteReply
+from tests.callers import connect
 
 ME = frozenset({os.geteuid()})
 
@@ -44,7 +45,7 @@ def test_a_stopped_aggregator_sends_nothing_more_to_a_carrier_that_answers_at_on
     came: list[list[bytes]] = []
 
     def carrier() -> None:
-        with channel.connect(place) as connection, contextlib.suppress(channel.Gone):
+        with connect(place) as connection, contextlib.suppress(channel.Gone):
             while True:
                 came.append(decode(channel.receive(connection))[1])
                 channel.send(connection, encode({"replies": [["site", str(Code.AWAY), 0]]}))
@@ -74,7 +75,7 @@ def test_a_carrier_that_sends_byte_by_byte_does_not_keep_a_site_from_stopping(
     began, ends = threading.Event(), threading.Event()
 
     def carrier() -> None:
-        with channel.connect(place, seconds=10.0) as connection, contextlib.suppress(OSError):
+        with connect(place, seconds=10.0) as connection, contextlib.suppress(OSError):
             connection.sendall(channel.LENGTH.pack(1 << 16))
             for number in range(70):
                 connection.sendall(b" ")
@@ -135,11 +136,11 @@ def test_what_is_no_request_ends_no_session(
     serving = threading.Thread(target=serve, args=(answerer, callers))
     serving.start()
     try:
-        with channel.connect(place) as connection:
+        with connect(place) as connection:
             channel.send(connection, sent)
             with pytest.raises(channel.Gone):
                 channel.receive(connection, seconds=10.0)
-        with channel.connect(place) as connection:  # the control
+        with connect(place) as connection:  # the control
             channel.send(connection, encode({"do": TASK}, [b"x"]))
             assert decode(channel.receive(connection, seconds=10.0)) == ({"code": "done"}, [b"x"])
     finally:

@@ -423,7 +423,12 @@ class Starter:
 
 
 async def run(
-    folder: Path, to: Connection, at: Path, secret: Sequence[Path], note: Callable[[str], None]
+    folder: Path,
+    to: Connection,
+    at: Path,
+    secret: Sequence[Path],
+    note: Callable[[str], None],
+    control: socket.socket | None,
 ) -> None:
     """Connect, give up all files, and carry; ends only when it is cancelled.
 
@@ -433,13 +438,14 @@ async def run(
         at: where the party listens.
         secret: files that must not open.
         note: prints a line for the operator.
+        control: to the process that started this one; None: this one keeps Unix sockets.
     """
     import nats
 
     from secure_fgl.transports.broker.client import printable
 
     seed = _seed(folder)
-    starter = Starter(socket.socket(fileno=os.dup(0))) if _is_socket(0) else None
+    starter = Starter(control) if control is not None else None
     ports = {int(url.rpartition(":")[2]) for url in to.urls}
     close_files(folder, secret, ports=ports, unix=starter is None)
     pause = _PAUSE_SECONDS
@@ -476,20 +482,28 @@ def _is_socket(descriptor: int) -> bool:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Be one party's carrier: ``python -m secure_fgl.transports.broker.carrier``.
 
-    `site start` and `site carry` start it with a socket as its standard input. Started by hand, it
-    opens the connection to the party itself, and keeps Unix sockets.
+    `site start` and `site carry` start it with a socket as its standard input, and nothing starts
+    without one but with ``--alone``: then it connects to the party itself, keeps Unix sockets, and
+    says so. Tests and measurements do that.
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("run")
     parser.add_argument("socket", type=Path)
     parser.add_argument("--secret", type=Path, action="append", default=[])
+    parser.add_argument("--alone", action="store_true")
     given = parser.parse_args(arguments)
 
     def note(line: str) -> None:
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
 
+    if not given.alone and not _is_socket(0):
+        note("a carrier is started by site start, or by site carry")
+        return 2
+    if given.alone:
+        note("NOT CLOSED: this carrier keeps Unix sockets, since nothing hands it connections")
+    control = None if given.alone else socket.socket(fileno=os.dup(0))
     try:
         to = Connection.load(given.folder, given.run)
     except (OSError, TypeError, ValueError) as error:
@@ -502,7 +516,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ended = (KeyboardInterrupt, asyncio.CancelledError)
     try:
         with contextlib.suppress(*ended), asyncio.Runner(loop_factory=Loop) as runner:
-            runner.run(run(given.folder, to, given.socket, given.secret, note))
+            runner.run(run(given.folder, to, given.socket, given.secret, note, control))
     except PermissionError as error:
         note(str(error))
         return 2

@@ -27,7 +27,7 @@ from secure_fgl.transports.broker.messages import MOST
 
 __all__ = [
     "ASK", "CARRY", "GONE", "GREETING", "HERE", "LENGTH", "REFUSED", "SOCKET", "Gone", "Stopped",
-    "accept", "below", "bound", "connect", "hand_over", "receive", "send", "socket_of",
+    "accept", "below", "bound", "hand_over", "receive", "send", "socket_of",
 ]  # fmt: skip
 
 SOCKET = "socket"
@@ -122,28 +122,6 @@ def accept(listener: socket.socket, users: Collection[int]) -> socket.socket | N
     return None
 
 
-def connect(path: Path, *, seconds: float = 3.0) -> socket.socket:
-    """Return a connection to the party's process that listens there, once it has greeted.
-
-    Raises:
-        FileNotFoundError: there is no socket: no process was started, or it ended in order.
-        OSError: nobody listens, or who listens does not greet in time.
-        Gone: what greets is nothing of ours.
-    """
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    try:
-        made.settimeout(seconds)
-        with below(path) as name:
-            made.connect(name)
-        if _exactly(made, len(GREETING), lambda: False) != GREETING:
-            raise Gone
-        made.settimeout(_SEND_SECONDS)
-    except BaseException:
-        made.close()
-        raise
-    return made
-
-
 def hand_over(control: socket.socket, path: Path) -> None:
     """Connect to the party that listens there, and hand the connection to a carrier that asked.
 
@@ -171,7 +149,7 @@ def send(
     """Write one message.
 
     Args:
-        connection: from `accept` or `connect`.
+        connection: from `accept`.
         message: its bytes.
         stopped: asked before each piece: who reads slowly keeps nobody from ending.
 
@@ -199,7 +177,7 @@ def receive(
     """Read one message.
 
     Args:
-        connection: from `accept` or `connect`.
+        connection: from `accept`.
         stopped: asked while nothing comes.
         seconds: how long to wait for its beginning; None: for as long as it takes.
 

@@ -39,7 +39,7 @@ class Finding:
 
 
 def check_broker(folder: Path, to: Connection, charter: Charter) -> list[Finding]:
-    """Try the server with the key of one party's carrier; return what was found, in order.
+    """Try the server with the key of one party's carrier; return the findings in order.
 
     Args:
         folder: of the carrier, with its key.
@@ -57,13 +57,13 @@ def check_broker(folder: Path, to: Connection, charter: Charter) -> list[Finding
 
 
 async def _tried(to: Connection, seed: str, charter: Charter) -> list[Finding]:
-    found = [await _certificate(to)]
-    if not found[0].ok:
-        return found
-    found += [await _clear(to), await _stranger(to, None, "without a key")]
-    found += [await _stranger(to, new_seed(), "with a key that no charter names")]
-    found += [await _monitoring(to)]
-    return [*found, *await _as_itself(to, seed, charter)]
+    findings = [await _certificate(to)]
+    if not findings[0].ok:
+        return findings
+    findings += [await _clear(to), await _stranger(to, None, "without a key")]
+    findings += [await _stranger(to, new_seed(), "with a key that no charter names")]
+    findings += [await _monitoring(to)]
+    return [*findings, *await _as_itself(to, seed, charter)]
 
 
 def _at(to: Connection) -> tuple[str, int]:
@@ -149,8 +149,8 @@ async def _as_itself(to: Connection, seed: str, charter: Charter) -> list[Findin
         return [Finding("entry", False, said)]
     try:
         info = client._server_info
-        found = [Finding("entry", True, "this party may connect, by the key in its facts")]
-        found += [*_described(info)]
+        findings = [Finding("entry", True, "this party may connect, by the key in its facts")]
+        findings += [*_described(info)]
         subscribed, published = _forbidden(to, charter)
         for subject in subscribed:
             await client.subscribe(subject)
@@ -159,10 +159,10 @@ async def _as_itself(to: Connection, seed: str, charter: Charter) -> list[Findin
         await client.flush(_SECONDS)
         await asyncio.sleep(0.2)  # the client hands errors over one by one
         wrong = [s for s in subscribed if not heard.refused("subscription", s)]
-        found.append(_listed("hearing", wrong, len(subscribed), "hear"))
+        findings.append(_listed("hearing", wrong, len(subscribed), "hear"))
         wrong = [s for s in published if not heard.refused("publish", s)]
-        found.append(_listed("speaking", wrong, len(published), "publish to"))
-        return found
+        findings.append(_listed("speaking", wrong, len(published), "publish to"))
+        return findings
     finally:
         await client.close()
 

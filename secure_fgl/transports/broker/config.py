@@ -112,12 +112,12 @@ def rights(charter: Charter, behind: Collection[str] = ()) -> dict[str, Rights]:
     if strange := [name for name in others if not _PARTY.fullmatch(name)]:  # a subject of many?
         raise UsageError(f"No party can be called {strange[0][:80]!r}.", fix="see charter show")
     asks = tuple(_subject(run, name) for name in others)
-    found = {name: Rights((), (_subject(run, name),), replies=True) for name in others}
+    by_party = {name: Rights((), (_subject(run, name),), replies=True) for name in others}
     inbox = _inbox(run, AGGREGATOR_NAME)
     for name in {*behind} & {*others}:  # `requests` puts the party's name there
-        found[name] = Rights((f"{inbox}.*.{name}.*",), (_subject(run, name),), replies=False)
-    found[AGGREGATOR_NAME] = Rights(asks, (f"{inbox}.>",), replies=False)
-    return found
+        by_party[name] = Rights((f"{inbox}.*.{name}.*",), (_subject(run, name),), replies=False)
+    by_party[AGGREGATOR_NAME] = Rights(asks, (f"{inbox}.>",), replies=False)
+    return by_party
 
 
 def message_limit(plan: Plan, role: Role) -> int:

@@ -22,14 +22,14 @@ _START_SECONDS = 20.0
 def server_program() -> str:
     """Return the path of ``nats-server``; raises UsageError where there is none."""
     beside = Path(sys.executable).parent / "nats-server"
-    found = str(beside) if beside.is_file() else shutil.which("nats-server")
-    if found is None:
+    program = str(beside) if beside.is_file() else shutil.which("nats-server")
+    if program is None:
         raise UsageError(
             "There is no nats-server here.",
             why="the transport `broker` needs one: NATS' own server, a single program",
             fix="pip install 'secure-fgl[broker]', or your system's package nats-server",
         )
-    return found
+    return program
 
 
 def free_port() -> int:
