@@ -69,11 +69,11 @@ def _until(true: Callable[[], bool]) -> float:
 
 def _session(supervisor: int) -> int:
     """Return the process of the session that a `site start` keeps up."""
-    found = subprocess.run(  # noqa: S603 - a number
+    listing = subprocess.run(  # noqa: S603 - a number
         ["ps", "-o", "pid=,args=", "--ppid", str(supervisor)],  # noqa: S607
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
-    (line,) = [line for line in found.splitlines() if "broker.carrier" not in line]
+    (line,) = [line for line in listing.splitlines() if "broker.carrier" not in line]
     return int(line.split()[0])
 
 

@@ -140,8 +140,8 @@ def _banners(
 
 def _worth(result: Mapping[str, object]) -> str:
     """Say what the model is worth: beside references, or that an accuracy alone says little."""
-    found = worth(result)
-    return little(result) if found is None else in_words(found)
+    compared = worth(result)
+    return little(result) if compared is None else in_words(compared)
 
 
 def _of_parts(case: Case) -> Iterator[Finding]:
@@ -277,18 +277,18 @@ def _subject(case: Case) -> Subject:
 
 def _results(case: Case) -> tuple[Fact, ...]:
     """Return the values of result.json that a reader expects, as short texts."""
-    result, found = case.result, list[Fact]()
+    result, facts = case.result, list[Fact]()
     if best := case.view.weights.get("best"):
-        found.append(Fact(name="delivered_sha256", value=best[:_LONGEST_FACT]))
+        facts.append(Fact(name="delivered_sha256", value=best[:_LONGEST_FACT]))
     for name in _RESULTS:
         value = result.get(name)
         parts = value.items() if isinstance(value, Mapping) else [("", value)]
         for key, part in sorted(parts, key=lambda pair: str(pair[0])):
             text = _text(part)
-            if text and len(found) < _MOST_FACTS:
+            if text and len(facts) < _MOST_FACTS:
                 label = f"{name}.{key}" if key else name
-                found.append(Fact(name=label[:_LONGEST_FACT], value=text))
-    return tuple(found)
+                facts.append(Fact(name=label[:_LONGEST_FACT], value=text))
+    return tuple(facts)
 
 
 def _text(value: object) -> str:

@@ -41,7 +41,7 @@ def notes(
     untrained: bool = False,
 ) -> tuple[str, ...]:
     """Return the banners, the gravest first."""
-    found = (
+    banners = (
         (BROKEN, not evidence.ok),
         (ONE_SIDE, bool(evidence.side)),
         (UNSAFE, any(words.in_clear(row.protection) for row in egress)),
@@ -52,8 +52,8 @@ def notes(
         (REHEARSAL, rehearsed),
         (SYNTHETIC, plan.data.synthetic),
     )
-    told = [text for text, applies in found if applies]
-    return (*told, *(f"{runs_as(plan.algorithm)}{text}" for text in reduced(plan)))
+    shown = [text for text, applies in banners if applies]
+    return (*shown, *(f"{runs_as(plan.algorithm)}{text}" for text in reduced(plan)))
 
 
 def summary(

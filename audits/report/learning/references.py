@@ -128,21 +128,23 @@ def worth(result: Mapping[str, Any]) -> Worth | None:
     )
 
 
-def in_words(found: Worth) -> str:
+def in_words(compared: Worth) -> str:
     """Return who is ahead as a sentence or two."""
-    metric = found.metric.removeprefix("test_").replace("roc_auc", "ROC-AUC")
-    metric = metric.upper() if found.metric in _FALLING else metric
-    figures = f"{metric} {found.run:.4f} beside {found.value:.4f} of {found.best}"
-    beats, loses, level = _ALONE if found.alone else _TOGETHER
-    said = beats if found.ahead > 0 else loses if found.ahead < 0 else level
-    told = f"{said} ({figures})."
-    if 0 < abs(found.ahead) < found.margin:
-        told += f" So small a difference may be chance (two standard errors: {found.margin:.4f})."
-    if found.without:
-        told += f" Not compared with: {', '.join(found.without)}."
-    if found.commonest is not None:
-        told += f" {_little(found.commonest)}"
-    return told
+    metric = compared.metric.removeprefix("test_").replace("roc_auc", "ROC-AUC")
+    metric = metric.upper() if compared.metric in _FALLING else metric
+    figures = f"{metric} {compared.run:.4f} beside {compared.value:.4f} of {compared.best}"
+    beats, loses, level = _ALONE if compared.alone else _TOGETHER
+    verdict = beats if compared.ahead > 0 else loses if compared.ahead < 0 else level
+    sentence = f"{verdict} ({figures})."
+    if 0 < abs(compared.ahead) < compared.margin:
+        sentence += (
+            f" So small a difference may be chance (two standard errors: {compared.margin:.4f})."
+        )
+    if compared.without:
+        sentence += f" Not compared with: {', '.join(compared.without)}."
+    if compared.commonest is not None:
+        sentence += f" {_little(compared.commonest)}"
+    return sentence
 
 
 def little(result: Mapping[str, Any]) -> str:
