@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from secure_fgl.isolation.kernel import prctl
 
-__all__ = ["ONE_THREAD", "Forked", "can_fork"]
+__all__ = ["ONE_THREAD", "Forked", "can_fork", "lose_descriptors"]
 
 ONE_THREAD = dict.fromkeys(
     ("MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"
@@ -27,7 +27,6 @@ ONE_THREAD = dict.fromkeys(
 """Environment of a process that libraries start no threads in, where it is set from the start."""
 
 _LOOK_SECONDS = 0.01
-_MOST = 1 << 16  # descriptors
 _SET_NAME = 15  # PR_SET_NAME
 _FAILED = 70  # sysexits' EX_SOFTWARE
 
@@ -44,7 +43,7 @@ class Forked:
     """A child that runs a function and ends with what it returns; used as `subprocess.Popen` is.
 
     The child leads a session of its own where `leads`, has all signals as at a program's start, and
-    no descriptor of this process but standard input, output and error.
+    no descriptor of this process but standard input, output and error: all others lead nowhere.
 
     Args:
         work: returns the exit code.
@@ -124,4 +123,16 @@ def _begin(stdin: int | None, output: int | None, leads: bool) -> None:
     if output is not None:
         os.dup2(output, 1)
         os.dup2(output, 2)
-    os.closerange(3, _MOST)
+    lose_descriptors(2)
+
+
+def lose_descriptors(last: int) -> None:
+    """Let every descriptor above `last` lead nowhere.
+
+    They are not closed: a library whose own descriptor is gone may end the process at the next fork
+    (Arrow does).
+    """
+    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number > last and number != nothing:
+            os.dup2(nothing, number, inheritable=False)

@@ -30,6 +30,7 @@ from secure_fgl.charters.party import new_identity
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.isolation import sandbox, worker
+from secure_fgl.isolation.forked import lose_descriptors
 from secure_fgl.sites import session, start
 from secure_fgl.sites.status import Status, read_status
 from secure_fgl.store.finished_run import Run
@@ -221,7 +222,7 @@ class Fork:
             out = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             os.dup2(out, 1)
             os.dup2(out, 2)
-            os.closerange(3, 4096)
+            lose_descriptors(2)
             sys.stdout, sys.stderr = (open(n, "w", closefd=False) for n in (1, 2))  # noqa: SIM115
             os._exit(work())
         except BaseException:
@@ -261,7 +262,7 @@ class _Worker(forked.ForkedWorker):
         if self.pid == 0:
             try:
                 os.dup2(channel.fileno(), 3)
-                os.closerange(4, 4096)
+                lose_descriptors(3)
                 worker.serve(3)
             finally:
                 os._exit(0)

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from secure_fgl.isolation import sandbox, worker
+from secure_fgl.isolation.forked import ONE_THREAD
 from secure_fgl.isolation.separation import close_files, close_network
 from secure_fgl.sites import session
 from secure_fgl.sites.session import OwnCarrier
@@ -153,7 +154,8 @@ def test_the_process_of_the_answers_has_no_key_in_its_memory(stage: Stage, tmp_p
     seed = json.loads((party / "identity.json").read_text())["seed"].encode()
 
     command = [sys.executable, "-c", _SESSION, str(party), str(seen)]
-    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run(command, check=True, env=environment)
     assert seed not in seen.read_bytes()
 
 
