@@ -14,9 +14,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from algorithms._shared.alike import alike
 from algorithms._shared.steps import (
     adapted,
+    alike,
     batches,
     check_mixing,
     descended,
@@ -27,9 +27,7 @@ from algorithms._shared.steps import (
     unmixed,
 )
 from algorithms.fed_avg import Start, moved
-from algorithms.tasks import Mixed, Task, Weights
-from algorithms.tasks.client_model import ClientModel
-from algorithms.tasks.site import Site
+from algorithms.tasks import ClientModel, Mixed, Site, Task, Weights
 from protocols.forms import Algorithm
 from protocols.messages import Array, Message
 

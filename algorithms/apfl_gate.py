@@ -29,9 +29,7 @@ from algorithms._shared.steps import (
     unmixed,
 )
 from algorithms.fed_gate import Start, gated, stable, tracker
-from algorithms.tasks import Batch, Task, Weights
-from algorithms.tasks.client_model import ClientModel
-from algorithms.tasks.site import Site
+from algorithms.tasks import Batch, ClientModel, Site, Task, Weights
 from protocols.forms import Algorithm
 from protocols.messages import Array, Message
 

@@ -20,9 +20,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from algorithms.tasks import Task, Weights
-from algorithms.tasks.client_model import ClientModel
-from algorithms.tasks.site import Site
+from algorithms.tasks import ClientModel, Site, Task, Weights
 from protocols.forms import Algorithm, Answer, Form, TopologyKind
 from protocols.messages import (
     Message,

@@ -20,11 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from algorithms._shared.item_messages import Start
-from algorithms._shared.item_users import User, checked
-from algorithms._shared.items import Aggregator, Server, forms
-from algorithms.tasks import Kind, Task, Weights
-from algorithms.tasks.site import Site
+from algorithms._shared.items import Aggregator, Server, Start, User, checked, forms
+from algorithms.tasks import Kind, Site, Task, Weights
 from protocols.forms import Algorithm
 
 MODELS: Mapping[Kind, str] = {"rating": "user_dot"}

@@ -3,17 +3,15 @@
 Client k trains from w on its own records and says n_k D_k and n_k in one message, where D_k is the
 change of the d weights and n_k its number of training records. Only the totals are disclosed.
 
-The other forms weight all clients alike and say nothing but D_k, see `algorithms._shared.alike`.
+The other forms weight all clients alike and say nothing but D_k, see `algorithms._shared.steps`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from algorithms._shared.alike import alike
-from algorithms.tasks import Task
-from algorithms.tasks.client_model import ClientModel
-from algorithms.tasks.site import Site
+from algorithms._shared.steps import alike
+from algorithms.tasks import ClientModel, Site, Task
 from protocols.forms import Algorithm, Form
 from protocols.messages import (
     Array,

@@ -50,16 +50,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from algorithms._shared.ego import (
+    SCALE,
+    Descent,
     Labels,
     Mashed,
     Personal,
     Reduction,
+    Server,
     Slope,
     Start,
     Step,
     ToldLabels,
 )
-from algorithms._shared.ego_server import SCALE, Descent, Server
 from algorithms.tasks import Kind, Task
 from algorithms.tasks.ego import EgoTask
 from protocols.forms import Algorithm, Exchange, Form

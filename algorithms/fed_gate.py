@@ -35,11 +35,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from algorithms._shared.alike import alike
-from algorithms._shared.steps import batches, descended, local_steps, slope
-from algorithms.tasks import Task, Weights
-from algorithms.tasks.client_model import ClientModel
-from algorithms.tasks.site import Site
+from algorithms._shared.steps import alike, batches, descended, local_steps, slope
+from algorithms.tasks import ClientModel, Site, Task, Weights
 from protocols.forms import Algorithm, Form
 from protocols.messages import Array, Message, ReleasedMessage, Vector, count, real
 

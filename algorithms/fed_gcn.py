@@ -40,9 +40,7 @@ import numpy as np
 
 from algorithms._shared.row_sums import Linked, aggregated, check_numbers, local, look, meet
 from algorithms.fed_avg import Start, Update, fed_avg, moved
-from algorithms.tasks import Kind, Task
-from algorithms.tasks.client_model import ClientModel
-from algorithms.tasks.site import Site
+from algorithms.tasks import ClientModel, Kind, Site, Task
 from protocols.forms import Algorithm, Exchange, Form, exchange_of
 from protocols.messages import (
     Matrix,

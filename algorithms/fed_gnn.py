@@ -53,16 +53,15 @@ from algorithms._shared.row_sums import (
     staged,
 )
 from algorithms.fed_avg import Start, fed_avg
-from algorithms.tasks import Kind, Task
+from algorithms.tasks import Kind, Site, Task
 from algorithms.tasks.node import NodeTask
-from algorithms.tasks.site import Site
 from protocols.forms import Algorithm
 from protocols.messages import Message
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
 
-    from algorithms.tasks.inputs.nodes import NodeData
+    from algorithms.tasks.inputs import NodeData
 
 __all__ = ["ALGORITHM", "MODELS", "augmented", "embeddings", "fed_gnn"]
 

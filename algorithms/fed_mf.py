@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from algorithms._shared.item_users import User, checked
-from algorithms._shared.items import Aggregator, Server, forms
+from algorithms._shared.items import Aggregator, Server, User, checked, forms
 from algorithms.tasks import Kind, Task
 from protocols.forms import Algorithm
 

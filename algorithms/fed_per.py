@@ -16,10 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from algorithms._shared.alike import alike
-from algorithms.tasks import Task, Weights
-from algorithms.tasks.client_model import ClientModel
-from algorithms.tasks.site import Site
+from algorithms._shared.steps import alike
+from algorithms.tasks import ClientModel, Site, Task, Weights
 from protocols.forms import Algorithm, Form
 from protocols.messages import (
     Array,

@@ -2,8 +2,9 @@
 
 Personalised recommendation with one user per client. A client's graph is its user, the items that
 the user rated and, after an expansion, other users who hold the same items. A graph network over
-it predicts the user's ratings (`algorithms.nn._shared.stars`). What it learns is shared but for the
-user's own vector, which is in no message; a row that one user alone rated gives it away, see below.
+it predicts the user's ratings (`algorithms.nn._shared.ratings`). What it learns is shared but for
+the user's own vector, which is in no message; a row that one user alone rated gives it away, see
+below.
 
 Forms:
 
@@ -29,7 +30,7 @@ Forms:
   examples/matched_published_policy.yaml.
 * `matched_held_items`: the same, of items that at least `holders` clients rated (`held_items`).
 * `told_mean`, `told_items`, `noised_items`: each user's own noise hides all that it says, see
-  `algorithms._shared.item_told`. For policies with a rule for NOISED and none for SUM.
+  `algorithms._shared.items`. For policies with a rule for NOISED and none for SUM.
 
 The paper's third kind of noise is replaced by one with a proof: policies with noise on sums (preset
 `calibrated`) clip each user's whole gradient in L2 and take `secure_items`, per user and run.
@@ -39,7 +40,7 @@ Where this departs from the paper and from the authors' code:
 * They take one batch of a user's ratings in each of three epochs; here all of them, in every round,
   and the user's part takes `user_steps` steps to their one.
 * The aggregator steps with its model's optimiser along the sum; theirs averages.
-* See `algorithms.nn._shared.stars` for the graph network. Their code masks the wrong attention
+* See `algorithms.nn._shared.ratings` for the graph network. Their code masks the wrong attention
   scores and casts ratings to whole numbers after dividing them by 100.
 * They draw 128 users a round: unions of random draws isolate users (attack A09). Here a round asks
   all clients, one fixed cohort after another (`cohorts`), or one of the disjoint cohorts into which
@@ -52,8 +53,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from algorithms._shared.item_expansion import ExpandedUser, Expanding, expanding_forms
-from algorithms._shared.item_users import User, checked
-from algorithms._shared.items import Aggregator, Server, forms
+from algorithms._shared.items import Aggregator, Server, User, checked, forms
 from algorithms.tasks import Kind, Task
 from protocols.forms import Algorithm
 
@@ -88,7 +88,7 @@ def fed_per_gnn(  # noqa: PLR0913 - settings, all by name
             and take turns; 0: all. Not with `cohorts`, expansion or `held_items`, which count on
             all users in each round.
         decay: L2 coefficient of the item table at the aggregator.
-        user_steps: steps of the user's part in a pass, see `algorithms.tasks._users`.
+        user_steps: steps of the user's part in a pass, see `algorithms.tasks.flat`.
         user_lr: their size.
         user_decay: L2 coefficient of the user's part.
         holders: of a row in the form `held_items`, the first round's survivors counted.

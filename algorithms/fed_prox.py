@@ -12,10 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from algorithms._shared.alike import alike
+from algorithms._shared.steps import alike
 from algorithms.fed_avg import Start, Update, fed_avg, moved
-from algorithms.tasks import Task
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site, Task
 from protocols.forms import Algorithm, exchange_of
 from protocols.messages import Array
 

@@ -34,9 +34,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from algorithms.tasks import MaskedTask, Task, Weights
-from algorithms.tasks.client_model import ClientModel
-from algorithms.tasks.site import Site
+from algorithms.tasks import ClientModel, MaskedTask, Site, Task, Weights
 from protocols.forms import Algorithm, Answer, Form
 from protocols.messages import (
     Array,

@@ -2,7 +2,7 @@
 
 A client trains for an epoch on batches in which every node hears five of its neighbours, and a
 second hop five of theirs. Edges between clients are in nobody's graph. Forms and messages are
-FedAvg's that weight all clients alike, see `algorithms._shared.alike`; what makes it FedSage is the
+FedAvg's that weight all clients alike, see `algorithms._shared.steps`; what makes it FedSage is the
 model, `algorithms.nn.graph_sage_sampled`, and what it is trained with.
 """
 

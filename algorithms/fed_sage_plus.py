@@ -12,7 +12,7 @@ is trained as in `algorithms.fed_sage`, on the mended graphs. Forms:
                             other clients say to it, which it alone reads; what leaves besides is
                             its fGen, see `algorithms._shared.generator_sums`.
     published               with `alpha` and `published`: codes of nodes and every client's gradient
-                            leave as they are, see `algorithms._shared.neighbours.published`.
+                            leave as they are, see `algorithms._shared.published_generators`.
                             Unsafe: a control that only a policy in clear admits.
 
 Where this departs from the paper:
@@ -33,14 +33,18 @@ from typing import Any
 
 import numpy as np
 
-from algorithms._shared.alike import alike
-from algorithms._shared.generator_sums import Help, Helped, Steps, with_steps
-from algorithms._shared.neighbours.published import Published
-from algorithms._shared.neighbours.sites import learn_alone, mended_site
-from algorithms._shared.neighbours.sizes import Learning, Sizes
-from algorithms.tasks import Kind, Task
-from algorithms.tasks.client_model import ClientModel
-from algorithms.tasks.site import Site
+from algorithms._shared.generator_sums import (
+    Help,
+    Helped,
+    Steps,
+    learn_alone,
+    mended_site,
+    with_steps,
+)
+from algorithms._shared.neighbour_sizes import Learning, Sizes
+from algorithms._shared.published_generators import Published
+from algorithms._shared.steps import alike
+from algorithms.tasks import ClientModel, Kind, Site, Task
 from protocols.forms import Algorithm
 from protocols.messages import Array, Message, ReleasedMessage, Vector, count, real
 

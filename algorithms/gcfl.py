@@ -36,10 +36,9 @@ from algorithms._shared.clusters import (
     CutRule,
     Mean,
     State,
+    directed,
 )
-from algorithms._shared.sequences import directed
-from algorithms.tasks import Kind, Task
-from algorithms.tasks.site import Site
+from algorithms.tasks import Kind, Site, Task
 from protocols.forms import Algorithm
 from protocols.messages import SimilarityMessage, Vector, real
 

@@ -34,6 +34,7 @@ from typing import Literal
 import numpy as np
 
 from algorithms._shared.clusters import (
+    PIVOTS,
     Clustered,
     Compare,
     Criterion,
@@ -42,16 +43,12 @@ from algorithms._shared.clusters import (
     Mean,
     Start,
     State,
-)
-from algorithms._shared.sequences import (
-    PIVOTS,
     directed,
     nearness,
     standardised,
     to_pivots,
 )
-from algorithms.tasks import Kind, Task
-from algorithms.tasks.site import Site
+from algorithms.tasks import Kind, Site, Task
 from protocols.forms import Algorithm, Answer
 from protocols.messages import Array, SimilarityMessage, Vector, real
 

@@ -29,12 +29,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from algorithms._shared.alike import Change
 from algorithms._shared.few_shot import FewShot, Inner, few_shot, seeds_of
-from algorithms._shared.steps import Moments, adam
-from algorithms.tasks import Task
-from algorithms.tasks.client_model import ClientModel
-from algorithms.tasks.site import Site
+from algorithms._shared.steps import Change, Moments, adam
+from algorithms.tasks import ClientModel, Site, Task
 from protocols.forms import Algorithm, Answer, Form
 from protocols.messages import Array, Message, ReleasedMessage, SumMessage, Vector, real
 from protocols.rounds import Ask, Cohort, Round

@@ -26,13 +26,10 @@ from itertools import count
 
 import numpy as np
 
-from algorithms._shared.alike import Change
 from algorithms._shared.few_shot import FewShot, few_shot, seeds_of
-from algorithms._shared.steps import descended
+from algorithms._shared.steps import Change, descended
 from algorithms.fed_avg import Start
-from algorithms.tasks import Task, Weights
-from algorithms.tasks.client_model import ClientModel
-from algorithms.tasks.site import Site
+from algorithms.tasks import ClientModel, Site, Task, Weights
 from protocols.forms import Algorithm, Form
 from protocols.messages import Message
 from protocols.rounds import Ask, Cohort, Round

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from algorithms.tasks import Task
-from algorithms.tasks.client_model import ClientModel
-from algorithms.tasks.site import Site
+from algorithms.tasks import ClientModel, Site, Task
 from protocols.forms import Algorithm, Form
 from protocols.messages import Array, Message, ReleasedMessage, count
 from protocols.rounds import Ask, Cohort, Round

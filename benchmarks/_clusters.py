@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from algorithms._shared.sequences import directed, nearness, scaled, standardised, to_pivots
-from algorithms.scores.once import total
-from algorithms.tasks.client_model import predictions
-from algorithms.tasks.evaluation import models
+from algorithms._shared.clusters import directed, nearness, scaled, standardised, to_pivots
+from algorithms.tasks import predictions
+from algorithms.tasks.evaluation import models, total
 from protocols.clusters.cuts import Cut, cut_in_two, weighed
 from protocols.disclosures.similarity.view import Compared
 from protocols.disclosures.sum.view import TotalView

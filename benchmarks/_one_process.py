@@ -78,8 +78,8 @@ def in_one_process(config: Any, least: int = 1) -> dict[str, Any]:
 
 
 def _scored(task: Any, algorithm: Any, sites: Mapping[str, Any]) -> Any:
-    from algorithms.scores.once import total
-    from algorithms.tasks.client_model import predictions
+    from algorithms.tasks import predictions
+    from algorithms.tasks.evaluation import total
 
     models = ((site, algorithm.model(site, None)) for site in sites.values())
     return total([task.score(predictions(task, model, site), site) for site, model in models])

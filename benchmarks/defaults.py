@@ -228,8 +228,8 @@ def _references(federation: Any) -> dict[str, Any]:
 
 def _trained(federation: Any, key: str) -> list[tuple[dict[str, Any], float]]:
     """Return the pooled metrics and their merit before training and after every round."""
-    from algorithms.scores.once import total
-    from algorithms.tasks.site import Site
+    from algorithms.tasks import Site
+    from algorithms.tasks.evaluation import total
     from secure_fgl.run.parties import client_names, learning_seed
 
     task, config = federation.build()[0], federation.config

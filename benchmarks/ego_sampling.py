@@ -1,6 +1,6 @@
 """Sampling ego-graphs for all nodes at once beside a loop over nodes.
 
-all: `algorithms.tasks.inputs.egos.sample`; loop: the same levels, node after node, with numpy
+all: `algorithms.tasks.ego_graphs.sample`; loop: the same levels, node after node, with numpy
 inside a level; both from neighbour lists that are there already. A random graph of Cora's size,
 2,708 nodes and 5,278 edges, whose degrees are as uneven as Cora's; 2 hops and fan-out 6 make 43
 positions.
@@ -18,7 +18,7 @@ import numpy.typing as npt
 if __package__ in (None, ""):  # run as a file: the floors lie one folder up
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from algorithms.tasks.inputs.egos import Neighbours, sample
+from algorithms.tasks.ego_graphs import Neighbours, sample
 from benchmarks._measure import interleaved, medians, paired_ratio, parser, show
 
 NODES, EDGES, HOPS, FAN_OUT = 2708, 5278, 2, 6

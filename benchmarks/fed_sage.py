@@ -121,7 +121,7 @@ def in_one_process(config: Any) -> dict[str, Any]:
     import torch
 
     from algorithms import fed_avg, fed_sage_plus
-    from algorithms.tasks.client_model import predictions
+    from algorithms.tasks import predictions
     from algorithms.tasks.evaluation import total
     from secure_fgl.data.loading import load
     from secure_fgl.federation import Federation

@@ -80,7 +80,7 @@ def ours(document: dict[str, Any]) -> None:
 
 def learning(document: dict[str, Any]) -> None:
     """Train, add and score as clients and aggregator of that run do, without the message layer."""
-    from algorithms.scores.once import total
+    from algorithms.tasks.evaluation import total
     from secure_fgl.config import Config
     from secure_fgl.federation import Federation
     from secure_fgl.run.driver import one_thread_and_deterministic

@@ -227,7 +227,7 @@ class Algorithm(Generic[S]):
         citation: the paper it comes from.
         init: first public state from a generator of learning randomness.
         model: at the client, ``model(site, given or None)``, what it predicts with (an
-            `algorithms.tasks.client_model.ClientModel`); with `given`, as just downloaded, with
+            `algorithms.tasks.ClientModel`); with `given`, as just downloaded, with
             None as just trained.
         forms: the ways it can run, most preferred first.
         dims: sizes of the named dimensions of its messages.

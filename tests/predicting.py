@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from algorithms.tasks.client_model import predictions
+from algorithms.tasks import predictions
 
 __all__ = ["predicted"]
 

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithms._shared.steps import adam, descended
-from algorithms.tasks import FewShotTask, Predictions, Task, Weights
-from algorithms.tasks.site import Labelled, Site
+from algorithms.tasks import FewShotTask, Labelled, Predictions, Site, Task, Weights
 
 __all__ = ["FewShot", "Inner", "confident", "few_shot", "halved", "seeds_of"]
 

@@ -21,13 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from algorithms._shared.neighbours.sizes import Sizes
-from algorithms.tasks import Weights
-from algorithms.tasks.site import Site
+from algorithms._shared.neighbour_sizes import Learning, Sizes
+from algorithms.tasks import Site, Weights
 from protocols.forms import Exchange, Form
 from protocols.messages import (
     Array,
@@ -42,7 +41,11 @@ from protocols.messages import (
 )
 from protocols.rounds import Ask, Cohort, Reply, Round, RoundLost, Sealed
 
-__all__ = ["Help", "Helped", "Steps", "with_steps"]
+if TYPE_CHECKING:
+    from algorithms._shared.neighbours import NeighGen
+    from algorithms.tasks.inputs import NodeData
+
+__all__ = ["Help", "Helped", "Steps", "learn_alone", "mended_site", "with_steps"]
 
 S = TypeVar("S", bound=Message)
 
@@ -106,7 +109,7 @@ class Help:
 
     def answer(self, site: Site, turn: Turn) -> Matched:
         """Say to a client's fGen what this client's nodes say."""
-        from algorithms._shared.neighbours.cross import answered
+        from algorithms._shared.neighbours import answered
 
         others: Array | None = site.memory.get("others") if turn.step else None
         weights = self.initial(turn.seed) if others is None else others[turn.reader]
@@ -122,7 +125,7 @@ class Help:
 
     def settle(self, site: Site, given: Apply, total: Matched) -> None:
         """Take a step along what the others said."""
-        from algorithms._shared.neighbours.cross import moved
+        from algorithms._shared.neighbours import moved
 
         before = site.memory.get("joint")
         weights = self.initial(given.seed) if before is None else before
@@ -214,3 +217,38 @@ def with_steps(name: str, form: Form[S], aid: Steps, seed: Callable[[S], int]) -
         return Helped(after, begun=True)
 
     return Form(name, round, (*form.exchanges, *aid.exchanges()))
+
+
+def learn_alone(site: Site, sizes: Sizes, seed: int, how: Learning) -> None:
+    """Leave NeighGen, learnt from the client's own graph alone, in its memory; once.
+
+    fGen goes on from "joint" in its memory, where others helped it before.
+
+    Args:
+        site: the client's; its memory gets "neighgen".
+        sizes: fGen's.
+        seed: public; of the encoder and of what fGen starts from.
+        how: steps and sizes.
+    """
+    from algorithms._shared.neighbours import learnt
+
+    if "neighgen" not in site.memory:
+        begun = site.memory.get("joint")
+        begun = sizes.initial(np.random.default_rng(seed)) if begun is None else begun
+        rng = site.generator("neighbours")
+        site.memory["neighgen"] = tuple(learnt(site.data, sizes, begun, seed, rng, how))
+
+
+def mended_site(site: Site, sizes: Sizes, seed: int) -> Site:
+    """Return the site on the graph that its NeighGen mends; its own data stay as they are.
+
+    The graph is made once for one NeighGen, and made again alike where it was not kept.
+    """
+    from algorithms._shared.neighbours import NeighGen, with_neighbours
+
+    by: NeighGen = site.memory["neighgen"]
+    kept: tuple[NeighGen, NodeData] | None = site.data.kept.get("mended")
+    if kept is None or kept[0] is not by:
+        kept = by, with_neighbours(site.data, sizes, NeighGen(*by), seed)
+        site.data.kept["mended"] = kept
+    return site.on(kept[1])

@@ -15,20 +15,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from algorithms._shared.item_messages import (
+from algorithms._shared.items import (
+    Aggregator,
     Expand,
     HeldItems,
     Holders,
     ItemGradient,
     Near,
     Next,
+    Server,
     Start,
+    User,
 )
-from algorithms._shared.item_users import User
-from algorithms._shared.items import Aggregator, Server
-from algorithms.tasks import Weights
-from algorithms.tasks.client_model import ClientModel
-from algorithms.tasks.site import Site
+from algorithms.tasks import ClientModel, Site, Weights
 from protocols.forms import Answer, Exchange, Form
 from protocols.messages import Array, Message
 from protocols.rounds import Ask, Cohort, Reply, Sealed

@@ -13,24 +13,460 @@ Nobody asks for an item's row: every client is handed the whole table, so that a
 nothing. Of a large catalogue the gradient leaves in blocks of rows, one message each, the same
 blocks from everybody. An item's row in the sum rests on the clients that rated it; see `Holders`
 for the policies that do not let a single one be seen.
+
+**Forms under each user's own noise.**
+
+* `told_mean`: once in a run a user tells its mean rating, one bounded number. The model is the mean
+  of all users' means and, at each client, the user's own part. One number few users can say.
+* `told_items`: with it the user tells one drawn of its items, as rated at or above its mean, or
+  below it. Each of the two has half of the message's epsilon. Biases of items follow, shrunk by
+  the estimates' spread. Vectors of items are not learnt.
+* `noised_items`: the whole gradient as one vector of items x (h + 1) numbers and the layer. What
+  noise leaves of so many numbers, `secure-fgl plan --calibrate` shows.
+
+In the first two the item table is set to zero, as nothing is learnt of it. See
+`algorithms._shared.items`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
 
-from algorithms._shared.item_messages import Holders, ItemGradient, ItemRows, Next, Start
-from algorithms._shared.item_told import told_forms
-from algorithms._shared.item_users import ROW_SCALE, SHARED_SCALE, User
-from algorithms.tasks import Moments
-from protocols.forms import Answer, Form
-from protocols.messages import Array, Message
-from protocols.rounds import Ask, Cohort, RemoteProtocolError, Reply, RoundLost, Sealed
+from algorithms.tasks import ClientModel, Moments, Site, Task, Weights
+from algorithms.tasks.rating import RatingTask
+from protocols.forms import Answer, Exchange, Form
+from protocols.messages import (
+    Array,
+    MatchMessage,
+    Matrix,
+    Message,
+    NoisedMessage,
+    ReleasedMessage,
+    SumMessage,
+    Vector,
+    bounded,
+    category,
+    count,
+    real,
+)
+from protocols.rounds import (
+    Ask,
+    Cohort,
+    RemoteProtocolError,
+    Replay,
+    Reply,
+    Round,
+    RoundLost,
+    Sealed,
+)
 
-__all__ = ["Aggregator", "Server", "forms"]
+__all__ = [
+    "ROW_SCALE",
+    "SHARED_SCALE",
+    "Aggregator",
+    "Expand",
+    "HeldItems",
+    "Holders",
+    "ItemGradient",
+    "ItemRows",
+    "Near",
+    "Next",
+    "NoisedGradient",
+    "Opinion",
+    "Server",
+    "Start",
+    "Taste",
+    "User",
+    "biases",
+    "checked",
+    "forms",
+    "told_forms",
+]
+
+
+class Start(ReleasedMessage):
+    """The shared part of the model; the whole item table, for everybody."""
+
+    step: int = count(unit="round", meaning="rounds done so far")
+    seed: int = count(unit="seed", meaning="seed of the starting weights and of the cohorts")
+    weights: Vector = real("d", unit="weight", meaning="item table, biases and layer", wire="f4")
+    told: Vector = count("items", unit="0 or 1", meaning="1: a gradient of this item may be said")
+
+
+class Next(ReleasedMessage):
+    """Asks for another block of rows of the gradient that the last `Start` asked for."""
+
+    block: int = count(unit="block", meaning="which rows of the item table, from 1")
+
+
+class Expand(ReleasedMessage):
+    """Asks for what graphs are expanded by: which items a user holds, and its vector."""
+
+    step: int = count(unit="round", meaning="rounds done so far")
+
+
+class HeldItems(MatchMessage):
+    """The items that one user trains on, to be compared with others', and the user's vector."""
+
+    held: Vector = count(
+        "items", unit="item", meaning="by public popularity: 1 + place where held, else 0", key=True
+    )
+    vector: Vector = real("hidden", unit="weight", meaning="the user's own vector")
+
+
+class Near(MatchMessage):
+    """What other users are like who hold the same items."""
+
+    row: Vector = count("found", unit="item", meaning="1 + place of an item held; 0: padding")
+    vectors: Matrix = real(
+        "found", "hidden", unit="weight", meaning="a user who holds it, or a mean of some"
+    )
+
+
+class ItemGradient(SumMessage):
+    """The gradient of one user's loss; zero in the row of every item that it did not rate.
+
+    A block of rows, the same for all clients: by default the whole table. Past the table's end
+    rows are zero. The shared part leaves with the first block.
+    """
+
+    rows: Matrix = real(
+        "block",
+        "row",
+        unit="scale x loss/weight",
+        meaning="gradient in an item's vector and bias",
+        held=True,
+    )
+    shared: Vector = real("g", unit="scale x loss/weight", meaning="gradient in mean and layer")
+
+
+class NoisedGradient(NoisedMessage):
+    """The gradient of one user's loss, all rows, as one vector under the user's own noise."""
+
+    rows: Matrix = real(
+        "items", "row", unit="scale x loss/weight", meaning="gradient in an item's vector and bias"
+    )
+    shared: Vector = real("g", unit="scale x loss/weight", meaning="gradient in mean and layer")
+
+
+class Taste(NoisedMessage):
+    """How high one user rates, said once in a run under its own noise."""
+
+    mean: float = bounded(unit="share of the scale", meaning="mean training rating of the user")
+
+
+class Opinion(NoisedMessage):
+    """How high one user rates, and one drawn of its items: whether it rates it above its mean.
+
+    Said once in a run. Of the set of a user's items one is told; each stands for an equal share.
+    """
+
+    mean: float = bounded(unit="share of the scale", meaning="mean training rating of the user")
+    opinions: Vector = category(
+        "opinions", unit="share", meaning="items rated at or above the user's mean, then below it"
+    )
+
+
+class Holders(SumMessage):
+    """Who trains on which item, said by each client once in a run; zeros in all later sums.
+
+    Its total is how many users of the cohort trained on each item: it is disclosed, and a one says
+    that somebody did, not who and not how.
+    """
+
+    held: Vector = count("items", unit="client", meaning="1: the user has a training rating of it")
+
+
+class ItemRows(NoisedMessage):
+    """One user's gradient by itself: the rows of the items that it rated, among others (published).
+
+    The receiver reads every row. Only a policy with an Unsafe guard lets it out.
+    """
+
+    number: Vector = count("sent", unit="item", meaning="whose row stands here")
+    rows: Matrix = real(
+        "sent", "row", unit="loss/weight", meaning="gradient in an item's vector and bias"
+    )
+    shared: Vector = real("g", unit="loss/weight", meaning="gradient in mean and layer")
+
+
+ROW_SCALE, SHARED_SCALE = 1 / 4, 1 / 256
+"""By what gradients are multiplied in sums, which stand on a grid of a fixed width."""
+
+
+def checked(task: Task, name: str) -> RatingTask:
+    """Return a task that keeps a user's part at its client; raises ValueError for any other."""
+    if not isinstance(task, RatingTask) or not task.alone:
+        raise ValueError(
+            f"{name} keeps one user's vector at each client: it needs ratings shared out by "
+            "user_per_client and a model of one user, for example user_gat or user_dot "
+            f"(this is a {task.spec.task} task)"
+        )
+    return task
+
+
+@dataclass(frozen=True)
+class User:
+    """What one client does.
+
+    A site's memory holds the user's part as "head", (h + 1,), and the whole model as "trained".
+
+    Attributes:
+        task: the ratings.
+        steps, lr, decay: of the user's part in a round, see `algorithms.tasks.flat`.
+        blocks: into how many messages the rows of a gradient are cut.
+    """
+
+    task: RatingTask
+    steps: int
+    lr: float
+    decay: float
+    blocks: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what has no meaning; raises ValueError."""
+        items, _ = self.table()
+        if not 1 <= self.blocks <= items:
+            raise ValueError(f"blocks must be from 1 to the number of items, {items}")
+
+    def pieces(self, site: Site, given: Start) -> tuple[Weights, Weights]:
+        """Return what was handed out, (base,), and the user's own part, (size - base,)."""
+        head = site.memory.get("head")
+        if head is None:
+            head = self.task.initial(np.random.default_rng(given.seed))[self.task.base :]
+        return np.asarray(given.weights, dtype=np.float32), head
+
+    def slope(self, site: Site, given: Start) -> Weights:
+        """Move the user's part, remember it, and return the gradient of L_u in what is shared."""
+        before = np.concatenate(self.pieces(site, given))
+        steps = {"lr": self.lr, "decay": self.decay}
+        found = self.task.descended(before, site, steps=self.steps, **steps)
+        self.keep(site, before, found.head)
+        return found.slope
+
+    def keep(self, site: Site, weights: Weights, head: Weights) -> None:
+        """Remember the user's part, in place of that in `weights`."""
+        weights[self.task.base :] = head
+        site.memory.update(head=head, trained=weights)
+
+    def gradient(self, site: Site, given: Start) -> ItemGradient:
+        """Train, and return the first block of what may be said of it; keep the others."""
+        whole = self.dense(site, given)
+        if self.blocks == 1:
+            return whole
+        site.memory["left"] = {str(n): self.block(whole.rows, n) for n in range(1, self.blocks)}
+        return replace(whole, rows=self.block(whole.rows, 0))
+
+    def rest(self, site: Site, given: Next) -> ItemGradient:
+        """Return another block of the last gradient, once.
+
+        Raises:
+            Replay: that block was said already, or no gradient was asked for.
+        """
+        left = dict(site.memory.get("left", {}))
+        if str(given.block) not in left:
+            raise Replay("A block of a gradient is said once, after the gradient was asked for.")
+        rows = left.pop(str(given.block))
+        site.memory["left"] = left
+        items, width = self.table()
+        return ItemGradient(rows=rows, shared=np.zeros(self.task.base - items * (width + 1)))
+
+    @property
+    def height(self) -> int:
+        """Rows of a block."""
+        return -(-self.table()[0] // self.blocks)
+
+    def block(self, rows: Array, number: int) -> Array:
+        """Return one block of all rows; beyond the last row are zeros."""
+        found = np.zeros((self.height, rows.shape[1]))
+        part = rows[number * self.height : (number + 1) * self.height]
+        found[: len(part)] = part
+        return found
+
+    def dense(self, site: Site, given: Start) -> ItemGradient:
+        """Train, and return what may be said of it, all rows."""
+        found = np.asarray(self.slope(site, given), dtype=np.float64)
+        items, width = self.table()
+        rows = np.empty((items, width + 1))
+        rows[:, :-1] = found[: items * width].reshape(items, width)
+        rows[:, -1] = found[items * width : items * (width + 1)]
+        rows *= ROW_SCALE * (given.told > 0)[:, None]
+        return ItemGradient(rows=rows, shared=SHARED_SCALE * found[items * (width + 1) :])
+
+    def published(self, site: Site, given: Start) -> ItemRows:
+        """Train, and return the rows of the user's own items; the policy says what joins them."""
+        dense, held = self.dense(site, given), self.held(site)
+        items, _ = self.table()
+        rows, shared = dense.rows[held] / ROW_SCALE, dense.shared / SHARED_SCALE
+        return ItemRows.partial(items, number=held, rows=rows, shared=shared)
+
+    def held(self, site: Site) -> Array:
+        """Return the numbers of the items that the user trains on, ascending."""
+        data = site.data
+        found: Array = data.items[np.unique(data.item[data.train].numpy())]
+        return found
+
+    def counted(self, site: Site, given: Start) -> tuple[ItemGradient, Holders]:
+        """Return the gradient and, once in a run, which items it rests on.
+
+        Counted twice, the totals would differ by the items of who was there once, and a row told
+        before all counted may be a single user's. So with the count no row is said, and afterwards
+        none beyond those that were told first. That enough clients hold these is the aggregator's
+        word.
+
+        Raises:
+            Replay: asked to count again, or after rows were said.
+        """
+        memory, held = site.memory, np.zeros(self.table()[0], dtype=np.int64)
+        if given.step:
+            told = memory["told"] = (given.told > 0) & memory.get("told", True)
+        elif "counted" in memory or "told" in memory:
+            raise Replay("Which items a user holds is counted once in a run, with the first sum.")
+        else:
+            told = np.zeros(len(held), dtype=bool)
+            memory["counted"] = True
+            held[self.held(site)] = 1
+        given = replace(given, told=told.astype(np.int64))
+        return self.dense(site, given), Holders(held=held)
+
+    def model(self, site: Site, given: Message | None) -> ClientModel:
+        """Return the client's model as received, or with None as trained."""
+        if isinstance(given, Start):
+            return ClientModel(self.pieces(site, given))
+        return ClientModel((site.memory["trained"],))
+
+    def table(self) -> tuple[int, int]:
+        """Return how many items there are, and the width of their vectors."""
+        items, width = dict(self.task.layout())["items.table"]
+        return items, width
+
+
+_APART = 0.2
+"""How far a rating lies from its user's mean, on the scale from 0 to 1, where it is even: mean
+absolute deviation of five values with shares 1, 2, 4, 2, 1 tenths. A public guess, no data's."""
+
+
+class Serving(Protocol):
+    """What is needed of `algorithms._shared.items.Aggregator`."""
+
+    @property
+    def user(self) -> User:
+        """The clients' side."""
+
+    def each_cohort(self, state: Any, cohort: Cohort, kind: Any, read: Any) -> Round[Any]:
+        """Step along what each cohort says."""
+
+    def ended(self, state: Any) -> Any:
+        """Return the state after a round."""
+
+
+def told_forms(server: Serving) -> tuple[Form[Any], ...]:
+    """Return the forms of NOISED messages, that of the fewest numbers first."""
+    user = server.user
+
+    def learn(site: Site, given: Start) -> None:
+        user.slope(site, given)
+
+    def taste(site: Site, given: Start) -> Taste:
+        return Taste(mean=_mean(user, site))
+
+    def opinion(site: Site, given: Start) -> Opinion:
+        return Opinion(mean=_mean(user, site), opinions=opinions(user, site))
+
+    def gradient(site: Site, given: Start) -> NoisedGradient:
+        found = user.dense(site, given)
+        return NoisedGradient(rows=found.rows, shared=found.shared)
+
+    def on_gradients(state: Any, cohort: Cohort) -> Round[Any]:
+        return (yield from server.each_cohort(state, cohort, NoisedGradient, _summed))
+
+    def on(kind: type[Taste] | type[Opinion]) -> Any:
+        def round(state: Any, cohort: Cohort) -> Round[Any]:
+            first = not state.start.step
+            try:
+                if first:
+                    reply = yield Ask(cohort, given=state.start, back=kind)
+                    state = _told(user, state, reply.each(kind))
+                yield Ask(cohort, given=state.start)
+            except RoundLost:  # nobody tells twice: what was lost, or told before it, stays so
+                if not first:
+                    raise
+            return server.ended(state)
+
+        return round
+
+    train = Exchange("learn", (Start,), (), learn)
+    mean = Exchange("tell", (Start,), (Taste,), taste, 0, outside=1)
+    items = Exchange("tell", (Start,), (Opinion,), opinion, 0, outside=1)
+    return (
+        Form("told_mean", on(Taste), (train, mean)),
+        Form("told_items", on(Opinion), (train, items)),
+        Form.of("noised_items", on_gradients, {Start: gradient}),
+    )
+
+
+def _ratings(user: User, site: Site) -> tuple[Array, Array]:
+    """Return a user's training ratings on the scale from 0 to 1, and their items."""
+    data, spec = site.data, user.task.spec
+    chosen = data.train.numpy()
+    rating = (data.rating.numpy()[chosen] - spec.lowest) / (spec.highest - spec.lowest)
+    return np.asarray(rating, dtype=np.float64), data.items[data.item.numpy()[chosen]]
+
+
+def _mean(user: User, site: Site) -> float:
+    """Return the mean training rating; the middle of the scale where there is none."""
+    rating, _ = _ratings(user, site)
+    return float(rating.mean()) if len(rating) else 0.5
+
+
+def opinions(user: User, site: Site) -> Array:
+    """Return 1 for each rated item, (2 items,): at or above the user's mean, then below it."""
+    rating, item = _ratings(user, site)
+    items, _ = user.table()
+    found = np.zeros(2 * items)
+    if len(rating):
+        found[item + items * (rating < rating.mean())] = 1.0
+    return found
+
+
+def _summed(reply: Reply) -> ItemGradient:
+    """Return a cohort's gradient from each user's own."""
+    said = reply.each(NoisedGradient)
+    rows, shared = np.sum([m.rows for m in said], axis=0), np.sum([m.shared for m in said], axis=0)
+    return ItemGradient(rows=rows, shared=shared)
+
+
+def _told(user: User, state: Any, said: Sequence[Taste | Opinion]) -> Any:
+    """Return the state with the mean, and biases, that users told; the table is zero."""
+    items, width = user.table()
+    weights = np.array(state.start.weights, dtype=np.float32)
+    weights[: items * (width + 1)] = 0.0
+    if said:
+        mean = float(np.clip(np.mean([message.mean for message in said]), 0.0, 1.0))
+        weights[items * (width + 1)] = (mean - 0.5) / 2.0  # of `nn._shared.ratings.Mean`
+    heard = [message.opinions for message in said if isinstance(message, Opinion)]
+    if heard:
+        weights[items * width : items * (width + 1)] = biases(np.stack(heard))
+    return replace(state, start=replace(state.start, weights=weights))
+
+
+def biases(heard: Array) -> Array:
+    """Return the bias of each item, (items,), from each user's estimated shares, (n, 2 items).
+
+    With D the difference of an item's two shares and P their sum, D/P times the mean deviation of a
+    rating would be its bias; as both have errors, D P / (P² + 2 v) stands for D/P, v the squared
+    error of one share as the estimates themselves spread.
+    """
+    above, below = np.split(heard.mean(axis=0), 2)
+    error = float(heard.var(axis=0).mean()) / max(len(heard), 1)
+    whole = np.maximum(above + below, 0.0)
+    shrunk = (above - below) * whole / np.maximum(whole**2 + 2.0 * error, 1e-12)
+    return np.asarray(_APART * np.clip(shrunk, -1.0, 1.0), dtype=np.float32)
+
 
 Read = Callable[[Reply], ItemGradient]
 """Reads a cohort's gradient from its answers."""

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
     from torch import Tensor
 
-    from algorithms.tasks.inputs.nodes import NodeData
-    from algorithms.tasks.site import Site
+    from algorithms.tasks import Site
+    from algorithms.tasks.inputs import NodeData
 
 __all__ = [
     "Linked",

@@ -7,20 +7,20 @@ A model's file is called like the model and offers
 * for nodes, `build(features, classes, hidden, layers, dropout) -> GraphModel`, whose parameters
   are uninitialised here: the task draws them, and writes every one of them from a flat vector
   before use. A file from outside the folder may make them itself, as its modules do, and buffers
-  that stay as they are (`algorithms.nn._shared.own_start`). Graph models
+  that stay as they are (`algorithms.nn._shared.modules`). Graph models
   (`algorithms.nn._shared.graphs`) take batches of graphs instead; rating models
   (`algorithms.nn._shared.ratings`) are built from the numbers of users and items;
-* for ratings, `ALONE = True` if every site must be a single user (`algorithms.nn._shared.stars`);
+* for ratings, `ALONE = True` if every site must be a single user (`algorithms.nn._shared.ratings`);
 * for nodes and graphs, `plain(module) -> torch.nn.Module`: the same model, filled alike, in layers
   of PyTorch Geometric (`algorithms.nn._shared.plain`); for ratings `plain(module, scale)` where
-  there are such layers (`algorithms.nn._shared.plain_ratings`);
+  there are such layers (`algorithms.nn._shared.plain`);
 * `layout`, which takes what `build` takes and says the parameters' names and shapes without torch
   (`algorithms.nn._shared.layouts`); where a file has none, a model is built to see them;
 * for nodes, `LINEAR = True` if its outputs are P^K X W + b with K = `layers`, so that P^K X may be
   computed once and the identity be given as P;
 * for nodes, `FAN_OUT` if it is trained on so many drawn neighbours a node and `layers` hops
-  (`algorithms.tasks.inputs.sampled`), and predicts from all of them;
-* for nodes, `EGOS = True` if `build` gives an `algorithms.nn._shared.egos.EgoNet`, trained on
+  (`algorithms.tasks.inputs`), and predicts from all of them;
+* for nodes, `EGOS = True` if `build` gives an `algorithms.nn._shared.modules.EgoNet`, trained on
   ego-graphs.
 
 A model of ours computes in its file of `modules`, which `build` and `plain` import: a plan knows of
@@ -37,20 +37,23 @@ import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from algorithms.nn._shared.layouts import Layout, Weighing
+from algorithms.nn._shared.layouts import Inputs, Layout, Rows, Weighing
 from algorithms.tasks import Kind
 
 if TYPE_CHECKING:
     import torch
 
-    from algorithms.nn._shared.graph_model import GraphModel
+    from algorithms.nn._shared.modules import GraphModel
+    from algorithms.nn._shared.ratings import RatingModel
 
 __all__ = [
     "GraphModel",
     "ModelFile",
+    "RatingFile",
     "alone",
     "head",
     "layout",
@@ -59,6 +62,7 @@ __all__ = [
     "model_names",
     "offering",
     "on_egos",
+    "rating_model",
 ]
 
 
@@ -120,7 +124,7 @@ def maker(file: Any) -> Making | None:
 def __getattr__(name: str) -> Any:
     """Let files of one's own take `GraphModel` from here; it loads torch."""
     if name == "GraphModel":
-        from algorithms.nn._shared.graph_model import GraphModel
+        from algorithms.nn._shared.modules import GraphModel
 
         return GraphModel
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -130,7 +134,7 @@ def layout(file: Any, *sizes: Any, **options: Any) -> Layout:
     """Return the parameters of a file's model, as the file says or as a built model has them."""
     if (declared := getattr(file, "layout", None)) is not None:
         return cast(Layout, declared(*sizes, **options))
-    from algorithms.nn._shared.stack import Stack
+    from algorithms.nn._shared.modules import Stack
 
     module = file.build(*sizes, **options)
     if not hasattr(module, "named_parameters"):
@@ -190,3 +194,34 @@ def model(name: str, task: Kind = "node") -> ModelFile:
             f"no model for {task} tasks is called {name!r}; {hint}known models: {', '.join(known)}"
         )
     return _file(name)
+
+
+class RatingFile(Protocol):
+    """What a rating model's file offers beside `NAME` and `TASK`."""
+
+    NAME: str
+    TASK: Kind
+
+    def build(
+        self, users: int, items: int, hidden: int, layers: int, dropout: float, inputs: Inputs
+    ) -> RatingModel:
+        """An uninitialised model."""
+
+    def rows(self, own: tuple[Rows, Rows], sizes: tuple[int, int], hidden: int) -> Rows | None:
+        """Places of a site's parameters in the flat vector; None if every site needs them all.
+
+        Args:
+            own: numbers of the users and of the items that the site knows, ascending.
+            sizes: how many users and items there are.
+            hidden: as in `build`.
+        """
+
+
+@lru_cache
+def rating_model(name: str) -> RatingFile:
+    """The file of a rating model by its name.
+
+    Raises:
+        ValueError: no such model; the message names the nearest one.
+    """
+    return cast(RatingFile, model(name, "rating"))

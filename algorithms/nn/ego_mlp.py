@@ -9,14 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from algorithms.nn import ego_sage
-from algorithms.nn._shared.ego_layouts import ego_net
-from algorithms.nn._shared.layouts import Layout, Weighing, affine, sage
+from algorithms.nn._shared.layouts import Layout, Weighing, affine, ego_net, sage
 from algorithms.tasks import Kind
 
 if TYPE_CHECKING:
     import torch
 
-    from algorithms.nn._shared.egos import EgoNet
+    from algorithms.nn._shared.modules import EgoNet
 
 NAME = "ego_mlp"
 TASK: Kind = "node"
@@ -34,7 +33,7 @@ def layout(features: int, classes: int, hidden: int, layers: int, dropout: float
 
 def build(features: int, classes: int, hidden: int, layers: int, dropout: float) -> EgoNet:
     """Per hop W_own, W_near, b; per layer above W, b; the classifier's W."""
-    from algorithms.nn._shared.egos import Dense, EgoNet, Sage
+    from algorithms.nn._shared.modules import Dense, EgoNet, Sage
 
     widths = [features, *[hidden] * (layers - 1)]
     reduction = [Sage(wide, hidden) for wide in widths]
@@ -44,6 +43,6 @@ def build(features: int, classes: int, hidden: int, layers: int, dropout: float)
 
 def plain(module: EgoNet) -> torch.nn.Module:
     """The same model in layers of PyG, see `_shared.plain`."""
-    from algorithms.nn._shared.plain_egos import plain_egos
+    from algorithms.nn._shared.plain import plain_egos
 
     return plain_egos(module)

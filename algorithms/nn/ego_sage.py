@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from algorithms.nn._shared.ego_layouts import ego_net
-from algorithms.nn._shared.layouts import Layout, Weighing, affine, sage
+from algorithms.nn._shared.layouts import Layout, Weighing, affine, ego_net, sage
 from algorithms.tasks import Kind
 
 if TYPE_CHECKING:
     import torch
 
-    from algorithms.nn._shared.egos import EgoNet
+    from algorithms.nn._shared.modules import EgoNet
 
 NAME = "ego_sage"
 TASK: Kind = "node"
@@ -36,7 +35,7 @@ def layout(features: int, classes: int, hidden: int, layers: int, dropout: float
 
 def build(features: int, classes: int, hidden: int, layers: int, dropout: float) -> EgoNet:
     """W, b; per hop W_own, W_near, b; the classifier's W. All hidden layers are `hidden` wide."""
-    from algorithms.nn._shared.egos import Dense, EgoNet, Sage
+    from algorithms.nn._shared.modules import Dense, EgoNet, Sage
 
     personal = [Sage(hidden, hidden) for _ in range(layers)]
     return EgoNet([Dense(features, hidden)], personal, classes, dropout)
@@ -44,6 +43,6 @@ def build(features: int, classes: int, hidden: int, layers: int, dropout: float)
 
 def plain(module: EgoNet) -> torch.nn.Module:
     """The same model in layers of PyG, see `_shared.plain`."""
-    from algorithms.nn._shared.plain_egos import plain_egos
+    from algorithms.nn._shared.plain import plain_egos
 
     return plain_egos(module)

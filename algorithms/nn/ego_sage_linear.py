@@ -16,7 +16,7 @@ from algorithms.tasks import Kind
 if TYPE_CHECKING:
     import torch
 
-    from algorithms.nn._shared.egos import EgoNet
+    from algorithms.nn._shared.modules import EgoNet
 
 NAME = "ego_sage_linear"
 TASK: Kind = "node"
@@ -31,7 +31,7 @@ def layout(features: int, classes: int, hidden: int, layers: int, dropout: float
 
 def build(features: int, classes: int, hidden: int, layers: int, dropout: float) -> EgoNet:
     """Return the same parameters as `ego_sage`."""
-    from algorithms.nn._shared.egos import Dense, EgoNet, Sage
+    from algorithms.nn._shared.modules import Dense, EgoNet, Sage
 
     personal = [Sage(hidden, hidden) for _ in range(layers)]
     return EgoNet([Dense(features, hidden)], personal, classes, dropout, linear=True)
@@ -39,6 +39,6 @@ def build(features: int, classes: int, hidden: int, layers: int, dropout: float)
 
 def plain(module: EgoNet) -> torch.nn.Module:
     """The same model in layers of PyG, see `_shared.plain`."""
-    from algorithms.nn._shared.plain_egos import plain_egos
+    from algorithms.nn._shared.plain import plain_egos
 
     return plain_egos(module)

@@ -2,36 +2,56 @@
 
 Algorithms see a task only through `Task`, so the same FedAvg trains node classifiers, graph
 classifiers and rating predictors. Frameworks (torch) live in the tasks' own files, not here.
+
+Private training as tasks see it: somebody else draws the batches, clips and adds the noise.
+
+A site whose policy asks for it carries a `PrivateSteps`. The task brings one gradient for each
+record that it is asked for and gets back their noised mean; which records were drawn, it need not
+remember, and nothing of it may leave.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    NoReturn,
+    Protocol,
+    get_args,
+    runtime_checkable,
+)
 
 import numpy as np
 import numpy.typing as npt
 
-from algorithms.scores import Scoring
+from algorithms.tasks.scores import Scoring
 from protocols.messages import SumMessage
 
-if TYPE_CHECKING:
-    from algorithms.tasks.site import Labelled, Site
-
 __all__ = [
+    "COUPLED",
     "Batch",
+    "ClientModel",
     "DataSpec",
     "FewShotTask",
     "Fitted",
     "Kind",
+    "Labelled",
     "MaskedTask",
     "Mixed",
     "Moments",
     "Predictions",
+    "PrivateSteps",
+    "Records",
+    "Site",
     "Split",
     "Task",
+    "UnsupportedTraining",
     "Weights",
+    "predictions",
 ]
 
 Weights = npt.NDArray[np.float32]
@@ -298,3 +318,190 @@ class FewShotTask(Task, Protocol):
         self, weights: Weights, along: Weights, site: Site, of: Labelled, seed: int
     ) -> Weights:
         """Hessian of the same loss times `along`, (d,)."""
+
+
+Gradients = Callable[[npt.NDArray[np.int64]], Iterable[npt.NDArray[np.floating[Any]]]]
+
+COUPLED = {
+    "node": "the prediction for a node depends on its neighbours: clipping the gradient of one "
+    "node's loss does not bound what that node's features and edges do to the gradients of others",
+    "rating": "a training rating is an edge of the graph from which all others are predicted, and "
+    "one user has many ratings: clipping one rating's gradient hides neither an edge nor a user",
+    "graph": "",
+}
+"""Why records of a kind of task are no units of their own; empty where they are."""
+
+
+class UnsupportedTraining(ValueError):
+    """Training this task privately would promise what per-record clipping does not give."""
+
+
+class PrivateSteps(Protocol):
+    """Poisson batches and noise for one client, as many as its policy allows."""
+
+    @property
+    def unit(self) -> str:
+        """What one record is: ``graph``."""
+
+    @property
+    def steps(self) -> int:
+        """Noised gradients of a round."""
+
+    def step(self, records: int, size: int, gradients: Gradients) -> npt.NDArray[np.float64]:
+        """Take one of the round's noised gradients, shape (size,).
+
+        Args:
+            records: how many training records there are.
+            size: entries of a gradient.
+            gradients: from positions among the training records to one gradient for each.
+        """
+
+
+_STAYS = (
+    "a Site cannot be pickled, copied or serialised: it holds a client's private graph and "
+    "labels, which leave only as messages through the gateway. Pass the Site itself within the "
+    "client's process, or declare a Message for what must be said"
+)
+
+
+class Records(Protocol):
+    """Task-specific private records; all that `Site` needs of them is how many train."""
+
+    @property
+    def count(self) -> int:
+        """Number of training records."""
+
+
+class Labelled(NamedTuple):
+    """Numbers of records at a site, each once, and the labels they train with, int64 (n,) each."""
+
+    records: npt.NDArray[np.int64]
+    labels: npt.NDArray[np.int64]
+
+
+class Site:
+    """A client's private side: its records, its memory between rounds, its learning randomness.
+
+    Args:
+        data: the task's record, for example `algorithms.tasks.inputs.NodeData`.
+        seed: root of this client's *learning* randomness (dropout, shuffles), at least 0. Secrets
+            never come from here; they come from the operating system.
+        training: draws batches and noise where the policy asks for private training, else None.
+        about: tells what belongs to a model that is taken away from this site (names of features
+            and classes, their scaling, the digest of the data), plain values by name.
+
+    Attributes:
+        data, training, about: as given.
+        memory: private state across rounds (personal layers, momentum), owned by the algorithm.
+        draws: how often each generator label was asked; belongs to a saved client state together
+            with `memory`, so that a resumed client continues with the same random streams.
+
+    The representation is mute and every way of copying is refused, so that a stray log line or a
+    queue between processes cannot carry a graph out of the client.
+    """
+
+    __slots__ = ("_seed", "about", "data", "draws", "memory", "training")
+
+    def __init__(
+        self,
+        data: Any,
+        *,
+        seed: int,
+        training: PrivateSteps | None = None,
+        about: Callable[[], Mapping[str, Any]] | None = None,
+    ) -> None:
+        if seed < 0:
+            raise ValueError("a site's seed must be 0 or more; choose a non-negative integer")
+        self.data, self.training, self.about = data, training, about
+        self.memory: dict[str, Any] = {}
+        self.draws: dict[str, int] = {}
+        self._seed = seed
+
+    @property
+    def count(self) -> int:
+        """Number of training records (private: it leaves only inside a protected sum)."""
+        return int(self.data.count)
+
+    def generator(self, label: str) -> np.random.Generator:
+        """A fresh generator for one purpose, the same in every replay.
+
+        It depends on (seed, label, how often this label was asked) and on nothing else: asking
+        for one label never shifts the stream of another. The label enters through SHA-256, since
+        Python's own `hash` of a string changes from process to process.
+        """
+        asked = self.draws.get(label, 0)
+        self.draws[label] = asked + 1
+        words = np.frombuffer(hashlib.sha256(label.encode()).digest(), dtype="<u4")
+        return np.random.default_rng([self._seed, asked, *(int(word) for word in words)])
+
+    def on(self, data: Any) -> Site:
+        """Return this site on other data of its client: one memory, and the same random streams."""
+        other = Site(data, seed=self._seed, training=self.training, about=self.about)
+        other.memory, other.draws = self.memory, self.draws
+        return other
+
+    def __repr__(self) -> str:
+        return "<Site>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(_STAYS)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(_STAYS)
+
+    def __getstate__(self) -> NoReturn:
+        raise TypeError(_STAYS)
+
+    def __copy__(self) -> NoReturn:
+        raise TypeError(_STAYS)
+
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        raise TypeError(_STAYS)
+
+
+@dataclass(frozen=True)
+class ClientModel:
+    """A client's model, as flat vectors of its task.
+
+    Vectors are given in pieces, so that what all clients share is not copied at each of them.
+
+    Attributes:
+        weights: pieces of w, float32, (d,) together.
+        personal: pieces of v where outputs are mixed, alpha h_v + (1 - alpha) h_w, else empty.
+        alpha: share of v.
+        beside: arrays that predictions read beside weights, for example vectors of neighbours.
+    """
+
+    weights: tuple[Weights, ...]
+    personal: tuple[Weights, ...] = ()
+    alpha: float = 0.0
+    beside: Mapping[str, Any] = field(default_factory=dict)
+
+    def kept(self) -> tuple[Any, ...]:
+        """Return plain values, for a site's memory; `ClientModel(*values)` is the model again."""
+        return self.weights, self.personal, self.alpha, dict(self.beside)
+
+    @property
+    def shared(self) -> Weights:
+        """w, (d,)."""
+        return _whole(self.weights)
+
+    @property
+    def own(self) -> Weights | None:
+        """v, (d,); None where nothing is mixed."""
+        return _whole(self.personal) if self.personal else None
+
+
+def _whole(pieces: tuple[Weights, ...]) -> Weights:
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+def predictions(task: Task, model: ClientModel, site: Site) -> Predictions:
+    """Return a model's predictions for every record of a site, as `Task.predict` does.
+
+    Raises:
+        ValueError: weights or data do not fit the task.
+    """
+    if (own := model.own) is None:
+        return task.predict(model.shared, site)
+    return task.predict_mixed(own, model.shared, model.alpha, site)

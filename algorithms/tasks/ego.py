@@ -13,20 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithms import nn
-from algorithms.nn._shared.ego_layouts import levels
-from algorithms.nn._shared.layouts import entries
-from algorithms.tasks import DataSpec, Moments, Predictions, Weights
-from algorithms.tasks._flat import Numbers
+from algorithms.nn._shared.layouts import entries, levels
+from algorithms.tasks import DataSpec, Moments, Predictions, Site, Weights
+from algorithms.tasks.flat import Numbers
 from algorithms.tasks.node import NodeTask
-from algorithms.tasks.site import Site
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from algorithms.nn._shared.egos import EgoNet
-    from algorithms.tasks._optimisers import Stepper
-    from algorithms.tasks.inputs.nodes import NodeData
+    from algorithms.nn._shared.modules import EgoNet
+    from algorithms.tasks.inputs import NodeData
+    from algorithms.tasks.training import Stepper
 
 __all__ = ["EgoTask", "Egos"]
 
@@ -46,7 +44,7 @@ class Egos(NamedTuple):
 
 
 class EgoTask(NodeTask):
-    """Node classification with a network in two parts, `algorithms.nn._shared.egos.EgoNet`.
+    """Node classification with a network in two parts, `algorithms.nn._shared.modules.EgoNet`.
 
     The flat vector is Theta, the `reduction` parameters, then Phi. Weights start from
     He-normal matrices (He et al., ICCV 2015, eq. 10) and zero biases.
@@ -122,7 +120,7 @@ class EgoTask(NodeTask):
 
     def egos(self, site: Site) -> Egos:
         """Return the site's ego-graphs: the same ones in all of a run, a resumed one included."""
-        from algorithms.tasks.inputs.egos import Neighbours, sample
+        from algorithms.tasks.ego_graphs import Neighbours, sample
 
         data: NodeData = site.data
         if "ego_seed" not in site.memory:
@@ -152,10 +150,10 @@ class EgoTask(NodeTask):
         self.egos(site)
 
     def _stepper(self, parameters: list[torch.nn.Parameter]) -> Stepper:
-        from algorithms.tasks import _optimisers
+        from algorithms.tasks import training
 
         rates = self._lr, self._weight_decay
-        return _optimisers.Stepper(self._optimiser, parameters, *rates, fused=True)
+        return training.Stepper(self._optimiser, parameters, *rates, fused=True)
 
     def _build(self) -> EgoNet:
         return cast("EgoNet", self._file.build(*self._shape))
@@ -175,7 +173,7 @@ class EgoTask(NodeTask):
     ) -> Tensor:
         import torch
 
-        from algorithms.nn._shared.egos import EgoNet
+        from algorithms.nn._shared.modules import EgoNet
         from algorithms.nn._shared.sparse import dropout, rows
 
         if records is None or not isinstance(module, EgoNet):
@@ -237,11 +235,11 @@ class EgoTask(NodeTask):
         import torch
         from torch.nn.utils import parameters_to_vector
 
-        from algorithms.tasks import _optimisers
+        from algorithms.tasks import training
 
         _, parameters = self._personal(phi)
         steps = self._stepper(parameters)
-        _optimisers.restore(steps, moments)
+        training.restore(steps, moments)
         sizes = [parameter.numel() for parameter in parameters]
         whole = torch.split(torch.tensor(slope, dtype=torch.float32), sizes)
         for parameter, part in zip(parameters, whole, strict=True):
@@ -249,7 +247,7 @@ class EgoTask(NodeTask):
         steps.step()
         self._finite(parameters)
         moved: Weights = parameters_to_vector(parameters).detach().numpy()
-        return moved, _optimisers.moments(steps)
+        return moved, training.moments(steps)
 
     def _personal(self, phi: Weights) -> tuple[EgoNet, list[torch.nn.Parameter]]:
         import torch

@@ -1,43 +1,252 @@
 """Evaluation as one generic message: counts over predictions, summed like everything else.
 
 `evaluated` wraps any algorithm so that the first kind of Ask of each round also brings back a
-score (`algorithms.scores`), in the same protected vector as the round's SUM where there is one. No
-number of a single client ever leaves. The aggregator picks the best round from cohort totals and
-names its score with every Ask; each client that took part in it keeps its own snapshot. Scores are
-numbered as they are asked for, those of lost rounds too: which of its snapshots is meant must not
-depend on whether a client was away.
+score (`algorithms.tasks.scores`), in the same protected vector as the round's SUM where there is
+one. No number of a single client ever leaves. The aggregator picks the best round from cohort
+totals and names its score with every Ask; each client that took part in it keeps its own snapshot.
+Scores are numbered as they are asked for, those of lost rounds too: which of its snapshots is meant
+must not depend on whether a client was away.
 
 ``at="downloaded"`` scores the model as it was just received (so the state after round t is scored
 in round t + 1, and one closing Ask scores the last state); ``at="trained"`` scores it after the
 client's own training, as FED-PUB and FedEgo report.
 
-A form with a topology is scored once, after the last round, or not (`algorithms.scores.once`), and
-with ``at="kept"`` so is every other: clients keep their own best trained models.
+A form with a topology is scored once, after the last round, or not (`scored_once`), and with
+``at="kept"`` so is every other: clients keep their own best trained models. Whoever adds up the
+scores of a topology is a coordinator that learns nothing of a round.
 
 Every form also comes without scores, behind all forms with them: for policies whose noise cannot
 cover counts, or that let no metric leave. Then each client keeps that of its models that did best
 on its own validation records, and the last state is the result. Where it is asked for (``told``),
-such forms come with scores under each client's own noise first (`algorithms.scores.told`).
+such forms come with scores under each client's own noise first: two numbers in [0, 1], in place of
+counts (`ToldScore`). Every client counts alike, whatever its number of records. The aggregator
+reads each message's estimate, and the mean of all; which round was best rests on these, and each of
+them is charged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import math
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
-from algorithms.scores import Scoring
-from algorithms.scores.kept import heed, keep_best, tell
-from algorithms.scores.once import final_score, is_scored_once, scored_once, total
-from algorithms.scores.told import ToldScore, ToldScores, heard, reads
-from algorithms.tasks import Task
-from algorithms.tasks.client_model import ClientModel, predictions
-from algorithms.tasks.site import Site
+import numpy as np
+
+from algorithms.tasks import ClientModel, Site, Task, predictions
+from algorithms.tasks.scores import Scoring
 from protocols.forms import Algorithm, Exchange, Form
-from protocols.messages import Message, ReleasedMessage, SumMessage, count
+from protocols.messages import (
+    Message,
+    NoisedMessage,
+    ReleasedMessage,
+    SumMessage,
+    bounded,
+    count,
+    real,
+    values,
+)
 from protocols.rounds import Ask, Cohort, Reply, Round, RoundLost
 
+__all__ = [
+    "Finished",
+    "ToldScore",
+    "ToldScores",
+    "ToldTotal",
+    "about_site",
+    "final_score",
+    "heard",
+    "heed",
+    "is_scored_once",
+    "keep_best",
+    "kept_model",
+    "last_model",
+    "reads",
+    "scored_once",
+    "tell",
+    "total",
+]
+
+
+class ToldScore(NoisedMessage):
+    """How good one client's predictions are, by its own noise."""
+
+    val: float = bounded(unit="share", meaning="how good on the client's validation records")
+    test: float = bounded(unit="share", meaning="how good on the client's test records")
+
+
+class ToldTotal(SumMessage):
+    """What the aggregator adds up of such estimates; nobody sends it."""
+
+    val: float = real(unit="share", meaning="sum of validation scores")
+    test: float = real(unit="share", meaning="sum of test scores")
+    clients: int = count(unit="client", meaning="how many were told")
+
+
+class ToldScores:
+    """Reads totals of `ToldScore`.
+
+    Args:
+        scoring: the task's own, which a client reads its score by.
+    """
+
+    kind = ToldScore
+    dims: Mapping[str, int] = {}
+    names: tuple[str, ...] = ("test_told", "val_told")
+
+    def __init__(self, scoring: Scoring) -> None:
+        self._scoring = scoring
+
+    def of_client(self, score: SumMessage) -> ToldScore:
+        """Return what one client tells of its own counts."""
+        val, test = self._scoring.shares(score)
+        return ToldScore(val=val, test=test)
+
+    def added(self, said: Sequence[ToldScore]) -> ToldTotal:
+        """Return the sum of what was told."""
+        val, test = sum(one.val for one in said), sum(one.test for one in said)
+        return ToldTotal(val=float(val), test=float(test), clients=len(said))
+
+    def read(self, total: Any) -> dict[str, float | None]:
+        """Return means over clients, with noise, brought into [0, 1]."""
+        told = (("test_told", total.test), ("val_told", total.val))
+        many = max(int(total.clients), 1)
+        return {name: float(np.clip(value / many, 0.0, 1.0)) for name, value in told}
+
+    def merit(self, total: Any) -> float:
+        """Return the mean validation score."""
+        return self.read(total)["val_told"] or 0.0
+
+    def plausible(self, total: Any, clients: int) -> bool:
+        """Tell whether no more clients told than there are; under noise any number can be."""
+        return int(total.clients) <= clients
+
+
+def reads(scoring: Scoring, score: SumMessage) -> Scoring | ToldScores:
+    """Return what reads a total: the task's scoring, or of scores that were told its like."""
+    return ToldScores(scoring) if isinstance(score, ToldTotal) else scoring
+
+
+def heard(reply: Reply, scoring: Scoring | ToldScores) -> SumMessage:
+    """Return the total of a reply's scores."""
+    if isinstance(scoring, ToldScores):
+        return scoring.added(reply.each(ToldScore))
+    return reply.total(scoring.kind)
+
+
+def heed(site: Site, best: int) -> None:
+    """Keep the model of the best score, if it is the one scored last.
+
+    Args:
+        site: a client's.
+        best: number of the best score; 0: there is none yet.
+    """
+    if not best:
+        return
+    site.memory["best"] = best
+    if site.memory.get("scored", (0,))[0] == best:
+        site.memory["kept"] = site.memory["scored"]
+
+
+def keep_best(task: Task, model: ClientModel, site: Site) -> None:
+    """Keep a model that nobody scores, unless an earlier one did better on the site's own records.
+
+    These are the site's validation records, and nothing of it leaves. Of equals it is the later,
+    so a site without such records keeps the last. One that cannot be scored is no better than any.
+    """
+    try:
+        found = task.scoring.merit(task.score(predictions(task, model, site), site))
+    except (ArithmeticError, ValueError):  # what was said of it is not refused over this
+        found = None
+    merit = -math.inf if found is None else found
+    if merit >= site.memory.get("merit", merit):
+        site.memory.update(kept=(0, model.kept()), merit=merit)
+
+
+def kept_model(site: Site) -> tuple[ClientModel, int, int] | None:
+    """Return what a client keeps in the end.
+
+    Returns:
+        The model; its score's number, 0 where nothing is scored; and the best score's number, as
+        the aggregator named it last. The numbers differ where the client was away when the best
+        one was taken. None for a client that has no model.
+    """
+    memory = site.memory
+    if (kept := memory.get("kept", memory.get("scored"))) is None:
+        return None
+    number, model = kept
+    return ClientModel(*model), number, memory.get("best", 0)
+
+
+def last_model(site: Site) -> tuple[ClientModel, int, int] | None:
+    """Return the model that was scored last, as `kept_model` returns the one that is kept.
+
+    None where nothing is scored: of unscored models only the best one is remembered.
+    """
+    if (scored := site.memory.get("scored")) is None:
+        return None
+    number, model = scored
+    return ClientModel(*model), number, site.memory.get("best", 0)
+
+
+def about_site(site: Site) -> Mapping[str, Any]:
+    """Return what belongs to a model of this site, as its answers left it; see `Site`."""
+    found: Mapping[str, Any] = site.memory.get("about", {})
+    return found
+
+
+def tell(site: Site) -> None:
+    """Remember what belongs to a model of this site, once."""
+    if site.about is not None and "about" not in site.memory:
+        site.memory["about"] = dict(site.about())
+
+
 S = TypeVar("S")
+
+
+class Finished(ReleasedMessage):
+    """Once, after the last round: only score the model that you kept."""
+
+
+def scored_once(form: Form[S], task: Task) -> Form[S]:
+    """Return a form without scores with one Ask for them, to be made after the last round."""
+    kind = task.scoring.kind
+
+    def score_kept(site: Site, given: Finished) -> Message:
+        found = kept_model(site)
+        if found is None:  # it was in no round; a refusal would end the run that others finished
+            return kind(**{f.name: _no_counts(f.sizes(task.scoring.dims)) for f in kind.fields})
+        return task.score(predictions(task, found[0], site), site)
+
+    once = Exchange("score", (Finished,), (kind,), score_kept, 0, outside=1, held_out=(kind,))
+    name = form.name.removesuffix("_unscored") + "_scored_once"
+    return replace(form, name=name, exchanges=(*form.exchanges, once))
+
+
+def _no_counts(shape: tuple[int, ...]) -> Any:
+    return np.zeros(shape, dtype=np.int64) if shape else 0
+
+
+def is_scored_once(form: Form[Any]) -> bool:
+    """Tell whether a form has such an Ask."""
+    return any(exchange.given == (Finished,) for exchange in form.exchanges)
+
+
+def final_score(cohorts: Sequence[Cohort], scoring: Scoring) -> Generator[Ask, Reply, SumMessage]:
+    """Ask everybody for the score of the model it kept; return the total."""
+    scores = []
+    for cohort in cohorts:
+        reply = yield Ask(cohort, given=Finished(), back=scoring.kind)
+        scores.append(heard(reply, scoring))
+    return total(scores)
+
+
+def total(scores: Sequence[SumMessage]) -> SumMessage:
+    """Return the sum of several cohorts' scores of one kind, at least one."""
+    said = [values(score) for score in scores]
+    return type(scores[0])(**{name: sum(one[name] for one in said) for name in said[0]})
+
+
 At = Literal["downloaded", "trained", "kept"]
 
 

@@ -14,21 +14,17 @@ import numpy as np
 
 from algorithms import nn
 from algorithms.nn._shared.layouts import Layout
-from algorithms.scores import Scoring
-from algorithms.scores.accuracy import SCORING
-from algorithms.scores.ranking import Ranking
-from algorithms.tasks import DataSpec, Predictions, Weights
-from algorithms.tasks._flat import FlatTask, Numbers
-from algorithms.tasks._sized import Optimiser
-from algorithms.tasks.site import Site
+from algorithms.tasks import DataSpec, Predictions, Site, Weights
+from algorithms.tasks.flat import FlatTask, Numbers, Optimiser
+from algorithms.tasks.scores import SCORING, Ranking, Scoring
 from protocols.messages import SumMessage
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from algorithms.tasks._private import PullBack
-    from algorithms.tasks.inputs.graphs import GraphsData
+    from algorithms.tasks.inputs import GraphsData
+    from algorithms.tasks.training import PullBack
 
 __all__ = [
     "GraphTask",
@@ -43,7 +39,7 @@ class GraphTask(FlatTask):
 
     With one label a graph the loss is the cross entropy and accuracy is counted. With yes-or-no
     labels (`spec.multilabel`) it is the binary cross entropy, averaged over the labels that the
-    batch has (0 if it has none), and ROC-AUC is counted, see `algorithms.scores.ranking`.
+    batch has (0 if it has none), and ROC-AUC is counted, see `algorithms.tasks.scores`.
 
     Args:
         spec: what is known of the data in public.
@@ -112,7 +108,7 @@ class GraphTask(FlatTask):
         return counted(predictions, data.y.numpy(), data.val.numpy(), data.test.numpy())
 
     def plain(self, weights: Weights, beside: Mapping[str, Any]) -> torch.nn.Module:
-        """Return one model in layers of PyTorch Geometric, see `algorithms.tasks.plain_model`.
+        """Return one model in layers of PyTorch Geometric, see `algorithms.tasks.training`.
 
         Raises:
             ValueError: the weights are not those of the whole model.
@@ -184,7 +180,7 @@ class GraphTask(FlatTask):
         return torch.sigmoid(outputs) if self.spec.multilabel else torch.softmax(outputs, dim=1)
 
     def _per_record(self, module: torch.nn.Module, data: GraphsData) -> PullBack:
-        from algorithms.nn._shared.per_example import PerGraph
+        from algorithms.nn._shared.graphs import PerGraph
 
         each, kind = PerGraph(module, data.features), self._file.PROPAGATION
         return lambda records, slopes: each.rows(lambda g: data.cut(g, kind), records, slopes)

@@ -9,18 +9,15 @@ import numpy as np
 
 from algorithms import nn
 from algorithms.nn._shared.layouts import Layout
-from algorithms.scores.accuracy import SCORING, Accuracy, Score
-from algorithms.scores.common import COMMON, CommonAccuracy
-from algorithms.tasks import DataSpec, Fitted, Predictions, Weights
-from algorithms.tasks._flat import FlatTask, Numbers
-from algorithms.tasks._sized import Optimiser
-from algorithms.tasks.site import Labelled, Site
+from algorithms.tasks import DataSpec, Fitted, Labelled, Predictions, Site, Weights
+from algorithms.tasks.flat import FlatTask, Numbers, Optimiser
+from algorithms.tasks.scores import COMMON, SCORING, Accuracy, CommonAccuracy, Score
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from algorithms.tasks.inputs.nodes import GraphLike, NodeData
+    from algorithms.tasks.inputs import GraphLike, NodeData
 
 __all__ = ["NodeTask"]
 
@@ -96,7 +93,7 @@ class NodeTask(FlatTask):
         return self.scoring.count(predictions, y, *own)
 
     def plain(self, weights: Weights, beside: Mapping[str, Any]) -> torch.nn.Module:
-        """Return one model in layers of PyTorch Geometric, see `algorithms.tasks.plain_model`.
+        """Return one model in layers of PyTorch Geometric, see `algorithms.tasks.training`.
 
         A file without `plain` gives its own module, which makes its propagation of the edges.
 
@@ -137,7 +134,7 @@ class NodeTask(FlatTask):
         """
         import torch
 
-        from algorithms.tasks import _masked, _optimisers
+        from algorithms.tasks import training
 
         if epochs < 0 or l1 < 0.0 or l2 < 0.0 or masks.shape != weights.shape:
             raise ValueError(
@@ -145,14 +142,14 @@ class NodeTask(FlatTask):
             )
         if site.training is not None:
             self.check_training(site.training.unit)  # refuses: neighbours share their records
-        model = _masked.Masked(self._load(weights, site), masks)
+        model = training.Masked(self._load(weights, site), masks)
         rng = site.generator("fit")
         draws = torch.Generator().manual_seed(int(rng.integers(2**63)))
         weighing, masking = list(model.inner.parameters()), list(model.masks)
         steps = self._stepper(weighing)
         steps.also(masking, 0.0)
         if self._keeps:
-            _optimisers.recall(steps, site)
+            training.recall(steps, site)
         for _ in range(epochs if site.count else 0):
             for records in self._pass(site.data, rng):
                 steps.zero_grad()
@@ -162,7 +159,7 @@ class NodeTask(FlatTask):
                 steps.step()
         self._finite([*weighing, *masking])
         if self._keeps:
-            _optimisers.remember(steps, site)
+            training.remember(steps, site)
         return Fitted(*model.flat())
 
     def embed(self, weights: Weights, graph: GraphLike) -> Predictions:
@@ -173,11 +170,11 @@ class NodeTask(FlatTask):
         """
         import torch
 
-        from algorithms.tasks import _masked
-        from algorithms.tasks.inputs.nodes import NodeData
+        from algorithms.tasks import training
+        from algorithms.tasks.inputs import NodeData
 
         data = NodeData.from_graph(graph)
-        module = _masked.below(self._load(weights, Site(data, seed=0)))
+        module = training.below(self._load(weights, Site(data, seed=0)))
         with torch.no_grad():
             return self._numbers(self._outputs(module, data, None, torch.Generator(), False))
 
@@ -239,7 +236,7 @@ class NodeTask(FlatTask):
         self, module: torch.nn.Module, data: NodeData, records: Numbers, draws: torch.Generator
     ) -> Tensor:
         """Return logits of a few nodes, in training, from no more of the graph than they see."""
-        from algorithms.tasks.inputs.sampled import heard
+        from algorithms.tasks.inputs import heard
 
         around = heard(self._file, data, records, hops=self._shape[3], draws=draws)
         logits: Tensor = module(around.x, around.propagation, draws, True)

@@ -9,22 +9,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from algorithms import nn
-from algorithms.nn._shared.layouts import Layout
-from algorithms.nn._shared.rating_files import rating_model
-from algorithms.nn._shared.rating_layouts import Inputs, Scale, width
-from algorithms.scores.errors import Errors, ErrorScore
-from algorithms.tasks import Batch, DataSpec, Mixed, Predictions, Weights
-from algorithms.tasks._flat import Numbers
-from algorithms.tasks._sized import Optimiser
-from algorithms.tasks._users import UserSteps
-from algorithms.tasks.site import Site
+from algorithms.nn import rating_model
+from algorithms.nn._shared.layouts import Inputs, Layout, Scale, width
+from algorithms.tasks import Batch, DataSpec, Mixed, Predictions, Site, Weights
+from algorithms.tasks.flat import Numbers, Optimiser, UserSteps
+from algorithms.tasks.scores import Errors, ErrorScore
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
     from algorithms.nn._shared.ratings import RatingModel
-    from algorithms.tasks.inputs.ratings import RatingsData
+    from algorithms.tasks.inputs import RatingsData
 
 __all__ = ["RatingTask"]
 
@@ -214,8 +210,8 @@ class RatingTask(UserSteps):
         return near.task.predict_mixed(personal[near.rows], shared[near.rows], alpha, site)
 
     def plain(self, weights: Weights, beside: Mapping[str, Any]) -> torch.nn.Module:
-        """Return one model, from 0 to 1, see `algorithms.tasks.plain_model`; raises ValueError."""
-        from algorithms.nn._shared.plain_ratings import PlainRatings
+        """Return one model, from 0 to 1, see `algorithms.tasks.training`; raises ValueError."""
+        from algorithms.nn._shared.plain import PlainRatings
         from algorithms.nn._shared.ratings import neighbours
 
         model = cast("RatingModel", self._load(weights, None))
@@ -227,7 +223,7 @@ class RatingTask(UserSteps):
 
     def finished(self, module: torch.nn.Module) -> torch.nn.Module:
         """Return what brings a module's outputs to the scale."""
-        from algorithms.nn._shared.plain_ratings import Clipped
+        from algorithms.nn._shared.plain import Clipped
 
         return Clipped(module, self._scale)
 
@@ -274,7 +270,7 @@ class RatingTask(UserSteps):
         return whole
 
     def _steps_alone(self, start: Weights, steps: int, pull: float) -> Weights:
-        from algorithms.tasks._optimisers import unguided
+        from algorithms.tasks.training import unguided
 
         return unguided(self._stepper, start, steps, pull)
 

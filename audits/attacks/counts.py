@@ -69,7 +69,7 @@ RULE = Rule(
 _PAYLOAD = "P17"
 _ENOUGH = 0.9  # of the variance: what is left of a guess's error is less than a third
 _TWICE = {"test_share": ("test_correct", "test_absolute")}
-"""The mean of clients -> sums over records of the same value; see `algorithms.scores`."""
+"""The mean of clients -> sums over records of the same value; see `algorithms.tasks.scores`."""
 _ROUNDED = 1e-8 / 12 / 0.01
 """Variance of a share's rounding to 1/10000 beside that of accuracies 0.1 apart."""
 _PLANTED = 16

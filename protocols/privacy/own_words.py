@@ -21,7 +21,7 @@ __all__ = ["TRUST", "check_covered", "own_spending", "unnoised"]
 
 _CLIENT = "client"
 TRUST = "the relay is trusted to put messages in order and to tell nobody whose they are"
-_SCORE = "ToldScore"  # of `algorithms.scores.told`
+_SCORE = "ToldScore"  # of `algorithms.tasks.evaluation`
 _CHARGED = "chosen by clients' scores, which are charged as said above"
 _OWN_CHOICE = (
     "no data (each client keeps its best model by its own validation records, and nothing leaves)"

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from algorithms.scores.once import total
-from algorithms.tasks.client_model import predictions
+from algorithms.tasks import predictions
+from algorithms.tasks.evaluation import total
 from audits.evidence.steps import Case
 from secure_fgl.attack_inputs.again.released import released_models
 from secure_fgl.attack_inputs.replayed import ReplayedRun

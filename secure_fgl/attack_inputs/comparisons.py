@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.tasks import DataSpec
-from algorithms.tasks.site import Site
+from algorithms.tasks import DataSpec, Site
 from audits.attacks import Compared, Matrix
 from audits.attacks._methods.likeness import unit_rows
 from audits.attacks._shared.payloads import payload_of

@@ -16,9 +16,8 @@ import scipy.sparse as sp
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
-from algorithms.tasks import Fitted, MaskedTask, Task
+from algorithms.tasks import Fitted, MaskedTask, Site, Task
 from algorithms.tasks.ego import EgoTask
-from algorithms.tasks.site import Site
 from audits.attacks import Mixtures
 from audits.evidence.steps import Case
 from protocols.disclosures.mixed.layout import MixLayout, mixed_fields

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
 from audits.attacks import (
     Answers,
     Compared,

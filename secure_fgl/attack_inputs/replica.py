@@ -15,9 +15,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from algorithms.nn._shared.sparse import Sparse
+from algorithms.tasks import Site
 from algorithms.tasks.evaluation import begun
-from algorithms.tasks.inputs.nodes import NodeData
-from algorithms.tasks.site import Site
+from algorithms.tasks.inputs import NodeData
 from audits.attacks import Bags, Exposure, Replica, Truth
 from audits.attacks._shared.material import Array, Floats
 from audits.evidence.steps import Case

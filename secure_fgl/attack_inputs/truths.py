@@ -8,8 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from algorithms.nn._shared.sparse import Sparse
-from algorithms.tasks import DataSpec
-from algorithms.tasks.site import Site
+from algorithms.tasks import DataSpec, Site
 from audits.attacks import Truth
 
 __all__ = ["items_of", "labels_of", "ratings_of", "rows_of", "tested_of", "truth_of"]

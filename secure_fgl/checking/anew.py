@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
 from protocols.wire.control import CONTROL

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
 from secure_fgl.checking.probe import Probe
 
 __all__ = ["held_out_labels"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from algorithms.tasks._sized import Sized
+from algorithms.tasks.flat import Sized
 from secure_fgl.checking.small import CLIENTS
 from secure_fgl.data import Graph
 from secure_fgl.plugins.making import making

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.tasks import Task
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site, Task
 from protocols.forms import Algorithm, Exchange, Form
 from protocols.messages import Message, partial_of, unmixed_of
 from protocols.plan.plan import Plan

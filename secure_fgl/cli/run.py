@@ -308,7 +308,7 @@ def _quality(result: dict[str, Any], headline: str) -> str:
         return "not measured: the policy lets no score leave a client"
     label = " (SYNTHETIC DATA)" if result["data"]["synthetic"] else ""
     if headline == "test_roc_auc" and metrics[headline] is None:
-        from algorithms.scores.ranking import UNDEFINED
+        from algorithms.tasks.scores import UNDEFINED
 
         label += f"; {UNDEFINED}"
     validation = headline.replace("test_", "val_", 1)

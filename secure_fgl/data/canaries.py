@@ -31,11 +31,8 @@ import torch
 
 from algorithms.nn._shared.ratings import Bipartite
 from algorithms.nn._shared.sparse import Sparse
-from algorithms.tasks import DataSpec
-from algorithms.tasks.inputs.graphs import GraphsData
-from algorithms.tasks.inputs.nodes import NodeData
-from algorithms.tasks.inputs.ratings import RatingsData
-from algorithms.tasks.site import Site
+from algorithms.tasks import DataSpec, Site
+from algorithms.tasks.inputs import GraphsData, NodeData, RatingsData
 from protocols.evidence.canaries import coins, content_key
 from protocols.policy.policy import PrivacyPolicy
 from protocols.roles.client import ClientSession

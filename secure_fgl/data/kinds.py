@@ -12,8 +12,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from algorithms.tasks import DataSpec, Kind, Task
-from algorithms.tasks.site import Records, Site
+from algorithms.tasks import DataSpec, Kind, Records, Site, Task
 from protocols.plan.plan import DataPlan
 from secure_fgl.config import DataConfig, ModelConfig
 from secure_fgl.data.datasets import shape_of, spec_of
@@ -192,14 +191,14 @@ def site_data(part: Part, spec: DataSpec, like: Records | None = None) -> Record
         ValueError: arrays of the part disagree; the message says which.
     """
     if spec.task == "node":
-        from algorithms.tasks.inputs.nodes import NodeData
+        from algorithms.tasks.inputs import NodeData
 
         return NodeData.from_graph(cast(Any, part), cast(Any, like))
     if spec.task == "graph":
-        from algorithms.tasks.inputs.graphs import GraphsData
+        from algorithms.tasks.inputs import GraphsData
 
         return GraphsData.from_graphs(cast(Any, part))
-    from algorithms.tasks.inputs.ratings import RatingsData
+    from algorithms.tasks.inputs import RatingsData
 
     return RatingsData.from_ratings(cast(Any, part), spec.users, spec.items)
 

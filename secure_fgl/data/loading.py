@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from algorithms.tasks import Task
-from algorithms.tasks.site import Records, Site
+from algorithms.tasks import Records, Site, Task
 from protocols.forms import Algorithm
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.config import OWN, Config, own_root

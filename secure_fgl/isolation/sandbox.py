@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
 from protocols.errors import NotInPlan, PolicyError, SecureFglError, UnfitMessage
 from protocols.evidence.canaries import coins, content_key
 from protocols.forms import Exchange, Form

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
 from protocols.errors import LocalProtocolError, NotInPlan, PolicyError, UnfitMessage
 from protocols.messages import (
     Message,

@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from algorithms.tasks import DataSpec
-from algorithms.tasks.site import Site
+from algorithms.tasks import DataSpec, Site
 from protocols.errors import LocalProtocolError, SecureFglError
 from protocols.forms import Form
 from protocols.plan.plan import Plan

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from algorithms.tasks.plain_model import activated
+from algorithms.tasks.training import activated
 from secure_fgl.data.features import rescaled
 from secure_fgl.store.trained_model import TrainedModel
 

@@ -24,8 +24,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from algorithms.tasks import DataSpec
-from algorithms.tasks.client_model import ClientModel
+from algorithms.tasks import ClientModel, DataSpec
 from protocols.versions import MODEL_FILE
 from protocols.wire.inputs_digest import weights_digest
 from secure_fgl.errors import UsageError, path_of

@@ -21,12 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from algorithms.scores.errors import mean_reference
-from algorithms.scores.kept import kept_model
-from algorithms.scores.once import total
-from algorithms.tasks import Predictions, Task, Weights
-from algorithms.tasks.client_model import predictions
-from algorithms.tasks.site import Site
+from algorithms.tasks import Predictions, Site, Task, Weights, predictions
+from algorithms.tasks.evaluation import kept_model, total
+from algorithms.tasks.scores import mean_reference
 from protocols.forms import Algorithm
 from protocols.messages import Message
 from secure_fgl.config import OWN, Config
@@ -36,7 +33,7 @@ from secure_fgl.run.naming import learning_seed
 from secure_fgl.run.standing import commonest, stood
 
 if TYPE_CHECKING:
-    from algorithms.tasks.inputs.nodes import NodeData
+    from algorithms.tasks.inputs import NodeData
 
 __all__ = ["Bystander", "best_metrics", "propagated"]
 

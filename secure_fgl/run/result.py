@@ -6,9 +6,8 @@ import resource
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from algorithms.tasks import Task
+from algorithms.tasks import Site, Task
 from algorithms.tasks.evaluation import Tracked, released
-from algorithms.tasks.site import Site
 from audits.evidence.run_files import read_result, result_digest
 from crypto.homomorphic.he import Scheme
 from protocols.forms import Algorithm

@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.scores.told import reads
-from algorithms.tasks import Task
-from algorithms.tasks.evaluation import Tracked, after_loss, begun, closing, evaluated
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site, Task
+from algorithms.tasks.evaluation import Tracked, after_loss, begun, closing, evaluated, reads
 from audits.evidence.run_files import policy_text
 from crypto.homomorphic.he import Scheme
 from protocols.errors import RemoteProtocolError, RoundLost

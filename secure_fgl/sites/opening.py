@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
 from audits.evidence.run_files import policy_text
 from protocols.disclosures.match.run import shared_key
 from protocols.disclosures.names import Disclosure

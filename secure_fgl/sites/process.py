@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
 from audits.evidence.run_files import result_digest
 from protocols.errors import RemoteProtocolError
 from protocols.forms import Form

@@ -9,7 +9,7 @@
 In a simulation all clients' keys lie in one place, as all clients run in one process. Whoever has
 the run folder without the key of a client learns of its model what the size of the file tells.
 
-A piece holds what the client predicts with (`algorithms.tasks.client_model.ClientModel`) at the
+A piece holds what the client predicts with (`algorithms.tasks.ClientModel`) at the
 best round, or as trained last where nothing is scored, and what belongs to it: names, scaling and
 the digest of the site's data. Vectors that are in the run's own checkpoint are named there, by its
 digest, and not copied: of FedAvg's clients only names are left, of a user its own vector.
@@ -27,8 +27,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from algorithms.scores.kept import kept_model, last_model
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
+from algorithms.tasks.evaluation import kept_model, last_model
 from crypto.rest import new_key
 from protocols.errors import LedgerError, OtherVersion
 from protocols.sessions.store.locked import LockedStateStore

@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.scores.kept import about_site
-from algorithms.tasks import DataSpec, Weights
-from algorithms.tasks.client_model import ClientModel
-from algorithms.tasks.site import Site
+from algorithms.tasks import ClientModel, DataSpec, Site, Weights
+from algorithms.tasks.evaluation import about_site
 from secure_fgl.errors import UsageError
 from secure_fgl.run.model_digest import npz_digest
 
@@ -48,7 +46,7 @@ class Opened:
         client: its name in the plan.
         model: what it predicts with.
         origin: what it was trained as.
-        about: of the site, see `algorithms.tasks.site.Site`.
+        about: of the site, see `algorithms.tasks.Site`.
         number: of its score; 0 where nothing was scored.
         best: number of the best score; another one where the client was away when that was taken.
     """

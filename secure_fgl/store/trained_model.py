@@ -22,9 +22,8 @@ import torch
 
 from algorithms.nn import model as model_file
 from algorithms.nn import model_names
-from algorithms.tasks import DataSpec
-from algorithms.tasks.client_model import ClientModel
-from algorithms.tasks.plain_model import plain_model
+from algorithms.tasks import ClientModel, DataSpec
+from algorithms.tasks.training import plain_model
 from audits.evidence.run_files import RunView
 from audits.evidence.steps import Case, Status
 from audits.evidence.verify import verify

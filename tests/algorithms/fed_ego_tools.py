@@ -13,8 +13,8 @@ from algorithms._shared.ego import (
     Step,
 )
 from algorithms.fed_ego import Server, fed_ego
+from algorithms.tasks import Site
 from algorithms.tasks.ego import EgoTask
-from algorithms.tasks.site import Site
 from protocols.disclosures.mixed.guards import Mix
 from protocols.policy.policy import PrivacyPolicy
 from tests.toys.kinds import task_of

@@ -10,10 +10,9 @@ import pytest
 import scipy.sparse as sp
 
 from algorithms import nn
-from algorithms.tasks import DataSpec
+from algorithms.tasks import DataSpec, Site
 from algorithms.tasks.graph import GraphTask
-from algorithms.tasks.inputs.graphs import GraphsData
-from algorithms.tasks.site import Site
+from algorithms.tasks.inputs import GraphsData
 
 SPEC = DataSpec("graph", features=4, classes=2, records=128, clients=3, synthetic=True, name="toy")
 SEVERAL = dataclasses.replace(SPEC, multilabel=True)

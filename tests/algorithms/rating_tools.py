@@ -7,10 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 
 from algorithms import nn
-from algorithms.tasks import DataSpec
-from algorithms.tasks.inputs.ratings import RatingsData
+from algorithms.tasks import DataSpec, Site
+from algorithms.tasks.inputs import RatingsData
 from algorithms.tasks.rating import RatingTask
-from algorithms.tasks.site import Site
 
 USERS, ITEMS = 30, 25
 SPEC = DataSpec(

@@ -9,8 +9,7 @@ import pytest
 
 from algorithms.apfl import apfl
 from algorithms.fed_avg import Start, fed_avg
-from algorithms.tasks import Batch
-from algorithms.tasks.site import Site
+from algorithms.tasks import Batch, Site
 from tests.predicting import predicted
 from tests.toys.kinds import KINDS, sites_of, task_of
 from tests.toys.quadratic import Bowl, Quadratic, bowls, drive, said_by

@@ -10,7 +10,7 @@ import pytest
 from algorithms.apfl import apfl
 from algorithms.apfl_gate import apfl_gate
 from algorithms.fed_gate import Start, fed_gate
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
 from protocols.messages import Message
 from tests.predicting import predicted
 from tests.thinned import thinned

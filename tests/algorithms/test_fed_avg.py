@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from algorithms._shared.alike import Change
+from algorithms._shared.steps import Change
 from algorithms.fed_avg import Start, Update, fed_avg
 from protocols.disclosures.sum.view import TotalView
 from protocols.messages import SumMessage

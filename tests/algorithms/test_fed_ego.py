@@ -15,8 +15,8 @@ from algorithms._shared.ego import (
     mixing,
 )
 from algorithms.fed_ego import Server
+from algorithms.tasks import Site
 from algorithms.tasks.ego import EgoTask
-from algorithms.tasks.site import Site
 from protocols.policy.policy import PrivacyPolicy
 from tests.algorithms.fed_ego_tools import (
     PASSES,

@@ -13,8 +13,8 @@ from algorithms._shared.ego import (
     Mashed,
     Reduction,
 )
+from algorithms.tasks import Site
 from algorithms.tasks.ego import EgoTask
-from algorithms.tasks.site import Site
 from protocols.messages import unmixed_of
 from tests.algorithms.fed_ego_tools import (
     PASSES,

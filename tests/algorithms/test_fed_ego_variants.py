@@ -14,8 +14,8 @@ from algorithms._shared.ego import (
     Slope,
 )
 from algorithms.fed_ego import fed_ego
+from algorithms.tasks import Site
 from algorithms.tasks.evaluation import evaluated, released
-from algorithms.tasks.site import Site
 from protocols.errors import NotAdmitted, Refused
 from protocols.policy.policy import PrivacyPolicy
 from tests.algorithms.fed_ego_tools import (

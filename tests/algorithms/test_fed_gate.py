@@ -10,7 +10,7 @@ import pytest
 from algorithms import fed_gate as file
 from algorithms.fed_avg import fed_avg
 from algorithms.fed_gate import Start, fed_gate, stable
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
 from protocols.messages import Message
 from tests.predicting import predicted
 from tests.toys.kinds import KINDS, sites_of, task_of

@@ -11,10 +11,9 @@ import torch
 
 from algorithms._shared.row_sums import Linked, aggregated, local, look, meet
 from algorithms.fed_gcn import Block, Gather, Told, fed_gcn
-from algorithms.tasks import DataSpec
-from algorithms.tasks.inputs.nodes import NodeData
+from algorithms.tasks import DataSpec, Site
+from algorithms.tasks.inputs import NodeData
 from algorithms.tasks.node import NodeTask
-from algorithms.tasks.site import Site
 from protocols.disclosures.row_sum.view import told
 from secure_fgl.data.records import Graph, Masks
 from secure_fgl.data.sharing import induce, partition

@@ -13,10 +13,9 @@ from algorithms._shared.row_sums import Linked, look, meet
 from algorithms.fed_avg import Start, fed_avg
 from algorithms.fed_gcn import Block, Gather, NodeTerms, Server, Told
 from algorithms.fed_gnn import augmented, embeddings, fed_gnn
-from algorithms.tasks import DataSpec
-from algorithms.tasks.inputs.nodes import NodeData
+from algorithms.tasks import DataSpec, Site
+from algorithms.tasks.inputs import NodeData
 from algorithms.tasks.node import NodeTask
-from algorithms.tasks.site import Site
 from protocols.disclosures.row_sum.view import told
 from protocols.rounds import Cohort, RoundLost, Sealed
 from secure_fgl.data.sharing import induce

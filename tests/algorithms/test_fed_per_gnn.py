@@ -9,18 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms._shared.item_messages import ItemGradient, Start
-from algorithms._shared.item_users import ROW_SCALE, SHARED_SCALE
+from algorithms._shared.items import ROW_SCALE, SHARED_SCALE, ItemGradient, Start
 from algorithms.fcf import fcf
 from algorithms.fed_mf import fed_mf
 from algorithms.fed_per_gnn import fed_per_gnn
 from algorithms.nn import user_gat, user_gcn
-from algorithms.nn._shared import stars
+from algorithms.nn._shared import ratings
 from algorithms.nn._shared.ratings import Neighbours
-from algorithms.tasks import DataSpec
-from algorithms.tasks.inputs.ratings import RatingsData
+from algorithms.tasks import DataSpec, Site
+from algorithms.tasks.inputs import RatingsData
 from algorithms.tasks.rating import RatingTask
-from algorithms.tasks.site import Site
 from protocols.policy.policy import PrivacyPolicy
 from tests.predicting import predicted
 from tests.thinned import thinned
@@ -129,7 +127,7 @@ def test_a_rating_never_takes_part_in_its_own_prediction(model: str) -> None:
 def test_soft_max_is_masked_and_empty_rows_are_zero() -> None:
     scores = torch.tensor([[1.0, 2.0, 50.0], [3.0, 4.0, 5.0]])
     seen = torch.tensor([[True, True, False], [False, False, False]])
-    share = stars.masked_softmax(scores, seen)
+    share = ratings.masked_softmax(scores, seen)
     raised = np.exp([1.0, 2.0])
     np.testing.assert_allclose(share[0], [*(raised / raised.sum()), 0.0], rtol=1e-6)
     np.testing.assert_array_equal(share[1], [0.0, 0.0, 0.0])

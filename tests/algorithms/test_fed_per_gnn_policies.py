@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from algorithms._shared.item_messages import Holders, Start
-from algorithms._shared.item_users import ROW_SCALE, SHARED_SCALE
+from algorithms._shared.items import ROW_SCALE, SHARED_SCALE, Holders, Start
 from algorithms.fcf import fcf
 from algorithms.fed_avg import fed_avg
 from algorithms.fed_per_gnn import fed_per_gnn

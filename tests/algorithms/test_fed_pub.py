@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from algorithms.fed_pub import Go, Model, Portrait, fed_pub, proxy, shares
-from algorithms.scores.once import total
-from algorithms.tasks._masked import matrices
-from algorithms.tasks.evaluation import evaluated
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
+from algorithms.tasks.evaluation import evaluated, total
+from algorithms.tasks.training import matrices
 from tests.laws.search import found, spellings
 from tests.predicting import predicted
 from tests.toys.kinds import CLIENTS, sites_of, task_of

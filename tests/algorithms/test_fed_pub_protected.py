@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from algorithms.fed_pub import Model, Portrait, fed_pub, shares
+from algorithms.tasks import Site
 from algorithms.tasks.evaluation import evaluated
-from algorithms.tasks.site import Site
 from crypto.homomorphic.weights import flatten
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.control import Cosines, RowSeeds

@@ -9,13 +9,12 @@ import pytest
 import torch
 from torch_geometric.utils import to_undirected
 
-from algorithms._shared.neighbours import learning
+from algorithms._shared import neighbours
 from algorithms.fed_sage import fed_sage
 from algorithms.fed_sage_plus import Start, fed_sage_plus
-from algorithms.tasks.client_model import ClientModel
+from algorithms.tasks import ClientModel, Site
 from algorithms.tasks.evaluation import total
-from algorithms.tasks.inputs.sampled import sampled
-from algorithms.tasks.site import Site
+from algorithms.tasks.inputs import sampled
 from benchmarks.fed_sage import in_one_process
 from secure_fgl.catalogue import preferred_model
 from secure_fgl.config import Config
@@ -147,9 +146,7 @@ def test_where_nothing_is_missing_it_is_fed_sage(monkeypatch: pytest.MonkeyPatch
     _, _, others = made()
     start = fed_sage_plus(task).init(np.random.default_rng(0))
     with monkeypatch.context() as patch:
-        patch.setattr(
-            learning.counting, "counted", lambda _, codes, most: torch.zeros(len(codes)).long()
-        )
+        patch.setattr(neighbours, "counted", lambda _, codes, most: torch.zeros(len(codes)).long())
         mended = drive(fed_sage_plus(task, steps=3), sites, 2, state=start)
     plain = fed_sage(task)
     began = plain.init(np.random.default_rng(0))

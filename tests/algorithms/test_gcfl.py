@@ -18,12 +18,15 @@ from algorithms._shared.clusters import (
     Start,
     State,
     Update,
+    directed,
+    distances,
+    nearness,
+    standardised,
 )
-from algorithms._shared.sequences import directed, distances, nearness, standardised
 from algorithms.fed_per import fed_per
 from algorithms.gcfl import gcfl
 from algorithms.gcfl_plus import gcfl_plus
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
 from protocols.clusters.cuts import CUTS, GUARDS
 from protocols.disclosures.sum.view import TotalView
 from protocols.errors import NotAdmitted

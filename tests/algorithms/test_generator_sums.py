@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from algorithms._shared.generator_sums import Apply, Help, Helped, Matched, Told, Turn, with_steps
-from algorithms._shared.neighbours.cross import answered, at_codes
-from algorithms._shared.neighbours.generator import draw, inputs, nearest
-from algorithms._shared.neighbours.sizes import Sizes
-from algorithms.tasks.inputs.nodes import NodeData
-from algorithms.tasks.site import Site
+from algorithms._shared.neighbour_sizes import Sizes
+from algorithms._shared.neighbours import answered, at_codes, draw, inputs, nearest
+from algorithms.tasks import Site
+from algorithms.tasks.inputs import NodeData
 from audits.accounting import rows
 from audits.accounting.account import account
 from audits.attacks import AttackRow, attack

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms._shared.alike import Change
 from algorithms._shared.few_shot import confident, few_shot, halved
+from algorithms._shared.steps import Change
 from algorithms.fed_avg import Start as FedAvgStart
 from algorithms.fed_avg import fed_avg
 from algorithms.graph_fl import Met, Server, Slope, Start, graph_fl, stepped
 from algorithms.graph_fl_domain import graph_fl_domain
-from algorithms.scores.once import total
-from algorithms.tasks.site import Labelled
+from algorithms.tasks import Labelled
+from algorithms.tasks.evaluation import total
 from protocols.disclosures.sum.view import TotalView
 from protocols.rounds import Cohort, Reply
 from protocols.wire.inputs_digest import weights_digest

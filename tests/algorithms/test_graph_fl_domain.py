@@ -11,10 +11,9 @@ import torch
 
 from algorithms.graph_fl_domain import graph_fl_domain
 from algorithms.nn._shared.sparse import Sparse
-from algorithms.tasks import FewShotTask
+from algorithms.tasks import FewShotTask, Labelled
 from algorithms.tasks.ego import EgoTask
-from algorithms.tasks.inputs.near import near
-from algorithms.tasks.site import Labelled
+from algorithms.tasks.inputs import near
 from protocols.messages import Message
 from protocols.wire.inputs_digest import weights_digest
 from tests.algorithms.test_graph_fl import driven, node_task

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithms._shared.item_messages import Holders, ItemGradient, ItemRows, Next
+from algorithms._shared.items import Holders, ItemGradient, ItemRows, Next
 from algorithms.fcf import fcf
 from algorithms.fed_mf import fed_mf
 from algorithms.fed_per_gnn import fed_per_gnn

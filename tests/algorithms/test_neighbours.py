@@ -9,13 +9,21 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from algorithms._shared.neighbours.codes import encoded
-from algorithms._shared.neighbours.counting import counted, fit_counting
-from algorithms._shared.neighbours.generator import draw, inputs, nearest, slopes
-from algorithms._shared.neighbours.graphs import impaired, mended
-from algorithms._shared.neighbours.learning import learnt, with_neighbours
-from algorithms._shared.neighbours.sizes import Learning, Sizes
-from algorithms.tasks.inputs.nodes import NodeData
+from algorithms._shared.neighbour_sizes import Learning, Sizes
+from algorithms._shared.neighbours import (
+    counted,
+    draw,
+    encoded,
+    fit_counting,
+    impaired,
+    inputs,
+    learnt,
+    mended,
+    nearest,
+    slopes,
+    with_neighbours,
+)
+from algorithms.tasks.inputs import NodeData
 
 SIZES = Sizes(features=6, latent=5, hidden=4, draws=3)
 

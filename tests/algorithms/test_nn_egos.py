@@ -10,7 +10,7 @@ import torch
 from torch.nn.utils import vector_to_parameters
 
 from algorithms import nn
-from algorithms.nn._shared.ego_layouts import levels
+from algorithms.nn._shared.layouts import levels
 from algorithms.nn._shared.sparse import propagation
 
 NAMES = [name for name in nn.model_names("node") if nn.on_egos(name)]

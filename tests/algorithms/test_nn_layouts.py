@@ -8,7 +8,7 @@ import pytest
 
 from algorithms import nn
 from algorithms.nn._shared.layouts import Layout, affine
-from algorithms.nn._shared.stack import Stack
+from algorithms.nn._shared.modules import Stack
 from algorithms.tasks import DataSpec, Kind
 from algorithms.tasks.ego import EgoTask
 from algorithms.tasks.node import NodeTask

@@ -11,17 +11,13 @@ from torch_geometric.utils import to_undirected
 
 from algorithms import nn
 from algorithms.nn._shared.ratings import neighbours
-from algorithms.tasks import DataSpec
-from algorithms.tasks.client_model import ClientModel, predictions
+from algorithms.tasks import ClientModel, DataSpec, Site, predictions
 from algorithms.tasks.ego import EgoTask
 from algorithms.tasks.graph import GraphTask
-from algorithms.tasks.inputs.graphs import GraphsData
-from algorithms.tasks.inputs.nodes import NodeData
-from algorithms.tasks.inputs.ratings import RatingsData
+from algorithms.tasks.inputs import GraphsData, NodeData, RatingsData
 from algorithms.tasks.node import NodeTask
-from algorithms.tasks.plain_model import activated, plain_model
 from algorithms.tasks.rating import RatingTask
-from algorithms.tasks.site import Site
+from algorithms.tasks.training import activated, plain_model
 from secure_fgl.data.records import ClientGraph, ClientGraphs, ClientRatings
 
 RNG = np.random.default_rng(5)

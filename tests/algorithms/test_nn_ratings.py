@@ -8,10 +8,10 @@ import torch
 from torch.nn.utils import vector_to_parameters
 
 from algorithms import nn
-from algorithms.nn import dot, gcn_dot
-from algorithms.nn._shared.rating_files import rating_model
-from algorithms.nn._shared.rating_layouts import BUCKETS, width
-from algorithms.nn._shared.ratings import Bipartite, Mean
+from algorithms.nn import dot, gcn_dot, rating_model
+from algorithms.nn._shared.layouts import BUCKETS, MEAN, width
+from algorithms.nn._shared.modules import Parameters
+from algorithms.nn._shared.ratings import Bipartite, mean_rating
 
 MODELS = tuple(name for name in nn.model_names("rating") if not nn.alone(name))
 PAIRS = torch.tensor([[0, 0, 1, 3], [1, 2, 1, 4]])  # user 2, items 0 and 3 have no rating
@@ -176,11 +176,11 @@ def test_dropout_draws_from_the_given_generator_in_training_only():
 
 
 def test_the_mean_starts_in_the_middle_of_the_scale():
-    mean = Mean()
-    torch.nn.init.zeros_(mean.deviation)
-    assert mean().item() == 0.5
-    torch.nn.init.ones_(mean.deviation)
-    assert mean().item() == 2.5
+    module = Parameters(MEAN)
+    torch.nn.init.zeros_(module.mean.deviation)
+    assert mean_rating(module).item() == 0.5
+    torch.nn.init.ones_(module.mean.deviation)
+    assert mean_rating(module).item() == 2.5
 
 
 def test_an_items_starting_vector_does_not_depend_on_the_catalogue():

@@ -9,14 +9,12 @@ import pytest
 import torch
 
 from algorithms.nn import model, model_names
-from algorithms.nn._shared import per_example
-from algorithms.nn._shared.per_example import PerGraph
-from algorithms.tasks import Batch, DataSpec
+from algorithms.nn._shared import graphs as batches
+from algorithms.nn._shared.graphs import PerGraph
+from algorithms.tasks import Batch, DataSpec, Site, UnsupportedTraining
 from algorithms.tasks.graph import GraphTask
-from algorithms.tasks.inputs.graphs import GraphsData
+from algorithms.tasks.inputs import GraphsData
 from algorithms.tasks.node import NodeTask
-from algorithms.tasks.private import UnsupportedTraining
-from algorithms.tasks.site import Site
 from protocols.errors import NotInPlan
 from protocols.policy.budget import Budget
 from protocols.privacy.private_steps import PrivateSteps
@@ -111,7 +109,7 @@ def test_groups_that_fit_into_memory_give_the_same_rows(monkeypatch) -> None:
     slopes = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
     together = np.stack(list(each.rows(cut, np.arange(6), slopes)))
     sizes, inner = [], each._together
-    monkeypatch.setattr(per_example, "_ENTRIES", 2 * of.size)
+    monkeypatch.setattr(batches, "_ENTRIES", 2 * of.size)
     monkeypatch.setattr(each, "_together", lambda b, s: (sizes.append(len(b)), inner(b, s))[1])
     assert np.stack(list(each.rows(cut, np.arange(6), slopes))) == pytest.approx(together, abs=1e-6)
     assert sizes == [2, 2, 2]
@@ -234,7 +232,7 @@ def test_o21_tasks_whose_records_touch_each_other_refuse_with_the_reason() -> No
     node = NodeTask(spec, hidden=4)
     with pytest.raises(UnsupportedTraining, match="neighbours"):
         node.check_training("graph")
-    from algorithms.tasks.inputs.nodes import NodeData
+    from algorithms.tasks.inputs import NodeData
 
     part = SimpleNamespace(
         edges=np.array([[0], [1]]), x=np.ones((2, 3), np.float32), y=np.array([0, 1]),

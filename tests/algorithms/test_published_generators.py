@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms._shared.neighbours.generator import draw
-from algorithms._shared.neighbours.published import Crossed, Look, Published, Shown, everybody
-from algorithms._shared.neighbours.sizes import Learning, Sizes
-from algorithms.tasks.inputs.nodes import NodeData
-from algorithms.tasks.site import Site
+from algorithms._shared.neighbour_sizes import Learning, Sizes
+from algorithms._shared.neighbours import draw
+from algorithms._shared.published_generators import Crossed, Look, Published, Shown, everybody
+from algorithms.tasks import Site
+from algorithms.tasks.inputs import NodeData
 from audits.attacks import AttackRow, attack
 from protocols.disclosures.names import Disclosure
 from protocols.errors import NotAdmitted

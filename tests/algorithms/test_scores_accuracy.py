@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.scores.accuracy import SCORING, Score
-from algorithms.scores.once import total
+from algorithms.tasks.evaluation import total
+from algorithms.tasks.scores import SCORING, Score
 from protocols.messages import values
 
 

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithms.scores.accuracy import Score
-from algorithms.scores.common import COMMON, CommonScore
-from algorithms.scores.once import total
+from algorithms.tasks.evaluation import total
+from algorithms.tasks.scores import COMMON, CommonScore, Score
 
 Y = np.array([0, 1, 2, 0, 1, 2])
 VAL, TEST, SHARED = (np.isin(np.arange(6), rows) for rows in ([0], [1, 2], [3, 4, 5]))

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.scores.errors import Errors, ErrorScore, mean_reference
-from algorithms.scores.once import total
+from algorithms.tasks.evaluation import total
+from algorithms.tasks.scores import Errors, ErrorScore, mean_reference
 from crypto.samplers import Stream
 from protocols.disclosures.sum.layout import SumLayout
 from protocols.errors import UnfitMessage

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import mannwhitneyu
 
-from algorithms.scores.once import total
-from algorithms.scores.ranking import UNDEFINED, Ranking, RankScore
+from algorithms.tasks.evaluation import total
+from algorithms.tasks.scores import UNDEFINED, Ranking, RankScore
 
 ROC, VAL, MEAN, ERROR = Ranking(1).names
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from algorithms._shared.sequences import (
+from algorithms._shared.clusters import (
     PIVOTS,
     directed,
     distances,

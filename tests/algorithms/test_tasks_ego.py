@@ -10,11 +10,10 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from algorithms.tasks import Batch
+from algorithms.tasks import Batch, Site
 from algorithms.tasks.ego import EgoTask
-from algorithms.tasks.inputs.egos import mashed
-from algorithms.tasks.inputs.nodes import NodeData
-from algorithms.tasks.site import Site
+from algorithms.tasks.ego_graphs import mashed
+from algorithms.tasks.inputs import NodeData
 from tests.toys.kinds import sites_of, task_of
 
 MODELS = ["ego_sage", "ego_sage_linear", "ego_mlp"]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithms.tasks.inputs.egos import Neighbours, distinct, mashed, sample
+from algorithms.tasks.ego_graphs import Neighbours, distinct, mashed, sample
 
 STAR = np.array([[0, 0, 0, 1], [1, 2, 3, 2]])
 """0 knows 1, 2, 3; 1 knows 2; 4 knows nobody."""

@@ -12,12 +12,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from algorithms.tasks import Batch, DataSpec
+from algorithms.tasks import Batch, DataSpec, Site
 from algorithms.tasks.graph import GraphTask
-from algorithms.tasks.inputs.graphs import GraphsData
-from algorithms.tasks.inputs.nodes import NodeData
+from algorithms.tasks.inputs import GraphsData, NodeData
 from algorithms.tasks.node import NodeTask
-from algorithms.tasks.site import Site
 
 KINDS = ("node", "graph", "labels")
 DECAY = 0.01

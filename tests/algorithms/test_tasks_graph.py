@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms.scores.accuracy import Score
-from algorithms.scores.ranking import RankScore
 from algorithms.tasks import Batch
 from algorithms.tasks import graph as module
 from algorithms.tasks.graph import GraphTask
-from algorithms.tasks.inputs.graphs import GraphsData
+from algorithms.tasks.inputs import GraphsData
+from algorithms.tasks.scores import RankScore, Score
 from tests.algorithms.graph_tools import (
     BOTH,
     MODELS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from algorithms.tasks.inputs.graphs import GraphsData
+from algorithms.tasks.inputs import GraphsData
 from tests.algorithms.graph_tools import SEVERAL, SPEC, fitted, toy
 
 SENTINEL = 424_242

@@ -10,11 +10,9 @@ import pytest
 import torch
 
 from algorithms import nn
-from algorithms.tasks import MaskedTask
-from algorithms.tasks._masked import below, matrices
-from algorithms.tasks.inputs.nodes import NodeData
-from algorithms.tasks.private import UnsupportedTraining
-from algorithms.tasks.site import Site
+from algorithms.tasks import MaskedTask, Site, UnsupportedTraining
+from algorithms.tasks.inputs import NodeData
+from algorithms.tasks.training import below, matrices
 from tests.toys.kinds import KINDS, sites_of, task_of, triangle
 
 L1, L2, LR = 0.02, 0.7, 0.5

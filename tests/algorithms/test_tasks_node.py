@@ -12,10 +12,9 @@ import scipy.sparse as sp
 import torch
 
 from algorithms import nn
-from algorithms.tasks import DataSpec
-from algorithms.tasks.inputs.nodes import NodeData
+from algorithms.tasks import DataSpec, Site
+from algorithms.tasks.inputs import NodeData
 from algorithms.tasks.node import NodeTask
-from algorithms.tasks.site import Site
 
 SPEC = DataSpec("node", features=20, classes=3, records=64, clients=3, synthetic=True, name="toy")
 MODELS = nn.model_names("node")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms.tasks._optimisers import Stepper, moments, restore
+from algorithms.tasks.training import Stepper, moments, restore
 
 TORCH = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
 SHAPES = ((5, 3), (3,), (70, 11))

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms.scores.errors import mean_reference
 from algorithms.tasks import Batch
-from algorithms.tasks.inputs.ratings import RatingsData
+from algorithms.tasks.inputs import RatingsData
 from algorithms.tasks.rating import RatingTask
+from algorithms.tasks.scores import mean_reference
 from tests.algorithms.rating_tools import (
     ITEMS,
     MODELS,

@@ -10,10 +10,9 @@ import pytest
 import torch
 
 from algorithms.nn import dot
-from algorithms.tasks import Batch
-from algorithms.tasks.inputs.ratings import RatingsData
+from algorithms.tasks import Batch, Site
+from algorithms.tasks.inputs import RatingsData
 from algorithms.tasks.rating import RatingTask
-from algorithms.tasks.site import Site
 from tests.algorithms.rating_tools import ITEMS, MODELS, SPEC, USERS, begun, of, site_of, toy
 
 

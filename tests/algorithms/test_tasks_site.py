@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
 
 
 @dataclass
@@ -60,7 +60,7 @@ def test_a_resumed_site_continues_with_the_same_streams():
 
 def test_streams_are_the_same_in_another_process():
     program = (
-        "from algorithms.tasks.site import Site\n"
+        "from algorithms.tasks import Site\n"
         "print(Site(None, seed=9).generator('fit').integers(2**62))"
     )
     there = subprocess.run(

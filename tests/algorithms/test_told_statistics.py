@@ -9,16 +9,18 @@ import numpy as np
 import pytest
 
 from algorithms._shared.ego import ToldLabels
-from algorithms._shared.item_messages import Opinion
-from algorithms._shared.item_told import biases, opinions
-from algorithms._shared.item_users import User
+from algorithms._shared.items import Opinion, User, biases, opinions
 from algorithms.fed_avg import fed_avg
 from algorithms.fed_mf import fed_mf
-from algorithms.scores.kept import keep_best, kept_model
-from algorithms.scores.once import total
-from algorithms.scores.told import ToldScore, ToldScores
-from algorithms.tasks.client_model import ClientModel, predictions
-from algorithms.tasks.evaluation import evaluated
+from algorithms.tasks import ClientModel, predictions
+from algorithms.tasks.evaluation import (
+    ToldScore,
+    ToldScores,
+    evaluated,
+    keep_best,
+    kept_model,
+    total,
+)
 from protocols.errors import NotAdmitted
 from protocols.policy.policy import PRESETS, PrivacyPolicy
 from protocols.rounds import Cohort, Reply, RoundLost

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
 from audits.attacks._shared.payloads import payloads_of
 from audits.evidence.verify import verify
 from audits.report.build import build_report

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithms.tasks.client_model import ClientModel
+from algorithms.tasks import ClientModel
 from audits.accounting.account import account
 from audits.attacks._shared.payloads import payloads_of
 from audits.evidence.steps import Case

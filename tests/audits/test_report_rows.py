@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithms.tasks.client_model import ClientModel
-from algorithms.tasks.site import Site
+from algorithms.tasks import ClientModel, Site
 from audits.attacks import attack
 from audits.attacks._shared.material import Material
 from audits.attacks._shared.payloads import payloads_of

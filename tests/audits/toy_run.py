@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.tasks.client_model import ClientModel
+from algorithms.tasks import ClientModel
 from audits.evidence.run_files import RunView, result_digest
 from audits.formats import FORMATS, render
 from audits.report.build import build_report

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
 from protocols.forms import Exchange, Form
 from protocols.messages import PublicMessage, SumMessage, count
 from secure_fgl.config import Config

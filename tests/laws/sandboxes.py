@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
 from protocols.wire.roles import Role
 from protocols.wire.roster import Identity
 from secure_fgl.federation import Federation

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
 from protocols.errors import LocalProtocolError
 from protocols.privacy.private_steps import PrivateSteps
 from secure_fgl.isolation import frames, kernel

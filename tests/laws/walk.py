@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.hpke import MLKEM768X25519PrivateKey
 
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
 from crypto.homomorphic.he import SecretKey
 from crypto.hpke import OpeningKey
 from crypto.signing.signatures import SigningKey

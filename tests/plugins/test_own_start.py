@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from algorithms.tasks._sized import Sized
+from algorithms.tasks.flat import Sized
 from secure_fgl.checking.laws import LAWS, ask
 from secure_fgl.checking.subject import subject_of
 from secure_fgl.data.datasets import GENERATED, dataset_names, is_generated
@@ -106,7 +106,7 @@ def test_the_check_asks_whether_a_model_learns(tmp_path: Path) -> None:
 
     learns, start = outcome()
     assert (learns.status, start.status) == ("OK", "OK"), (learns, start)
-    with patch("algorithms.nn._shared.own_start.started", lambda module, drawn: drawn):
+    with patch("algorithms.nn._shared.modules.started", lambda module, drawn: drawn):
         learns, start = outcome()
     assert learns.status == start.status == "FAIL"
     assert "commonest class" in learns.detail and "norm.weight" in start.detail
@@ -199,7 +199,7 @@ def test_a_fault_of_ours_is_said_as_one(tmp_path: Path) -> None:
         raise wrong
 
     with (
-        patch("algorithms.tasks._flat.FlatTask.fit", fails),
+        patch("algorithms.tasks.flat.FlatTask.fit", fails),
         pytest.raises(Exception, match="internal") as refused,
     ):
         Federation(config=chosen).run(tmp_path / "run")
@@ -233,6 +233,6 @@ def test_a_layer_that_torch_draws_starts_as_its_module_makes_it(tmp_path: Path) 
     with subject_of([write(tmp_path, "my_sum", LINEAR)]) as subject:
         found = ask(BY_NAME["start"], subject)
         assert found.status == "OK", found
-        with patch("algorithms.nn._shared.own_start.started", lambda module, drawn: drawn):
+        with patch("algorithms.nn._shared.modules.started", lambda module, drawn: drawn):
             found = ask(BY_NAME["start"], subject)
     assert found.status == "FAIL" and "first.weight starts from something else" in found.detail

@@ -23,8 +23,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from algorithms.tasks import Task
-from algorithms.tasks.client_model import ClientModel
-from algorithms.tasks.site import Site
+from algorithms.tasks import ClientModel
+from algorithms.tasks import Site
 from protocols.forms import Algorithm, Exchange, Form
 from protocols.messages import Message, Receiver, ReleasedMessage, SumMessage, Vector, real
 from protocols.rounds import Ask, Cohort, Round

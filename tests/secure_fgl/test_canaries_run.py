@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
 from audits.attacks import Material, attack
 from audits.checks.parties.canaries import secrets_of
 from audits.evidence.steps import Case

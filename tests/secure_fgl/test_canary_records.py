@@ -14,17 +14,14 @@ import scipy.sparse as sp
 import torch
 
 from algorithms._shared.generator_sums import Help, Turn
-from algorithms._shared.neighbours.sizes import Sizes
+from algorithms._shared.neighbour_sizes import Sizes
 from algorithms.nn._shared.sparse import Sparse
-from algorithms.tasks import DataSpec
-from algorithms.tasks._flat import FlatTask
+from algorithms.tasks import DataSpec, Site
+from algorithms.tasks.flat import FlatTask
 from algorithms.tasks.graph import GraphTask
-from algorithms.tasks.inputs.graphs import GraphsData
-from algorithms.tasks.inputs.nodes import NodeData
-from algorithms.tasks.inputs.ratings import RatingsData
+from algorithms.tasks.inputs import GraphsData, NodeData, RatingsData
 from algorithms.tasks.node import NodeTask
 from algorithms.tasks.rating import RatingTask
-from algorithms.tasks.site import Site
 from audits.checks.parties.canaries import secrets_of
 from protocols.errors import EvidenceError
 from protocols.evidence.canaries import coins, commitment, content_key

@@ -84,7 +84,8 @@ def test_the_watch_sees_what_a_model_outside_the_folder_costs(tmp_path: Path) ->
     file = tmp_path / "my_gcn.py"
     file.write_text(
         "from algorithms.nn import GraphModel\n"
-        "from algorithms.nn.modules.gcn import build\n"
+        "from algorithms.nn.gcn import build\n"
+        "import algorithms.nn._shared.modules\n"
         'NAME, TASK, PROPAGATION = "my_gcn", "node", "symmetric"\n'
         "__all__ = ['GraphModel', 'build']\n"
     )

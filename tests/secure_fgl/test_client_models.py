@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithms.scores.once import total
-from algorithms.tasks.client_model import predictions
+from algorithms.tasks import predictions
+from algorithms.tasks.evaluation import total
 from protocols.disclosures.names import Disclosure
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.catalogue import algorithm_names

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from algorithms.scores.accuracy import SCORING, Accuracy, Score
+from algorithms.tasks.scores import SCORING, Accuracy, Score
 from protocols.errors import LedgerError, RemoteProtocolError
 from secure_fgl import Federation
 from secure_fgl.config import Config

@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from algorithms.tasks.inputs.nodes import NodeData
+from algorithms.tasks import Site
+from algorithms.tasks.inputs import NodeData
 from algorithms.tasks.node import NodeTask
-from algorithms.tasks.site import Site
 from secure_fgl.data import partition, read_dataset, spec_of, split_masks
 
 

@@ -14,7 +14,7 @@ import torch
 import yaml
 
 from algorithms._shared.item_expansion import ExpandedUser
-from algorithms._shared.item_messages import HeldItems
+from algorithms._shared.items import HeldItems
 from audits.evidence.verify import verify
 from protocols.disclosures.noised.guards import LEVELS
 from protocols.policy.policy import PrivacyPolicy

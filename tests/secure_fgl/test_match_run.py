@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from algorithms._shared.item_expansion import ExpandedUser
-from algorithms._shared.item_messages import HeldItems
+from algorithms._shared.items import HeldItems
 from audits.evidence.verify import verify
 from protocols.disclosures.match.protocol.tag_service import MatcherSide
 from protocols.errors import CohortTooSmall, NotAdmitted

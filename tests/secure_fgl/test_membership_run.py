@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from algorithms.tasks import DataSpec
-from algorithms.tasks.inputs.graphs import GraphsData
-from algorithms.tasks.inputs.ratings import RatingsData
+from algorithms.tasks.inputs import GraphsData, RatingsData
 from audits.attacks import Material, Released, _hidden, _proved, attack, chosen
 from audits.attacks._shared.rows import AttackRows
 from audits.checks import outcome

@@ -10,8 +10,8 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from algorithms.scores.accuracy import Score
 from algorithms.tasks.evaluation import Tracked
+from algorithms.tasks.scores import Score
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl import Federation, Run
 from secure_fgl.config import Config

@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from algorithms import nn
-from algorithms.tasks import DataSpec
-from algorithms.tasks.client_model import ClientModel
-from algorithms.tasks.plain_model import plain_model
+from algorithms.tasks import ClientModel, DataSpec
+from algorithms.tasks.training import plain_model
 from secure_fgl.config import ModelConfig
 from secure_fgl.data.kinds import build_task
 from secure_fgl.errors import UsageError

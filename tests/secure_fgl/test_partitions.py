@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from algorithms.tasks.inputs.nodes import NodeData
+from algorithms.tasks import Site
+from algorithms.tasks.inputs import NodeData
 from algorithms.tasks.node import NodeTask
-from algorithms.tasks.site import Site
 from secure_fgl.data import (
     Graph,
     induce,

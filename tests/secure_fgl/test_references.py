@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithms.tasks import DataSpec
-from algorithms.tasks.inputs.nodes import NodeData
+from algorithms.tasks import DataSpec, Site
+from algorithms.tasks.inputs import NodeData
 from algorithms.tasks.node import NodeTask
-from algorithms.tasks.site import Site
 from audits.report.build import _worth
 from audits.report.learning.references import ON_NODES, in_words, little, not_computed, worth
 from secure_fgl.cli.run import _compared, _summary

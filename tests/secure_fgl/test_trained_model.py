@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch_geometric.utils import to_undirected
 
-from algorithms.scores.once import total
+from algorithms.tasks.evaluation import total
 from protocols.errors import EvidenceError
 from protocols.wire.inputs_digest import weights_digest
 from secure_fgl.config import Config

@@ -7,14 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.tasks import DataSpec
+from algorithms.tasks import DataSpec, Site
 from algorithms.tasks.graph import GraphTask
-from algorithms.tasks.inputs.graphs import GraphsData
-from algorithms.tasks.inputs.nodes import NodeData
-from algorithms.tasks.inputs.ratings import RatingsData
+from algorithms.tasks.inputs import GraphsData, NodeData, RatingsData
 from algorithms.tasks.node import NodeTask
 from algorithms.tasks.rating import RatingTask
-from algorithms.tasks.site import Site
 
 KINDS = ("node", "graph", "rating")
 CLIENTS = 4

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from algorithms.scores.accuracy import SCORING, Score
-from algorithms.scores.once import total
-from algorithms.tasks import Batch, DataSpec, Mixed, Predictions, Weights
-from algorithms.tasks.site import Site
+from algorithms.tasks import Batch, DataSpec, Mixed, Predictions, Site, Weights
+from algorithms.tasks.evaluation import total
+from algorithms.tasks.scores import SCORING, Score
 from protocols.disclosures.sum.view import TotalView
 from protocols.forms import Algorithm, Form
 from protocols.messages import SumMessage

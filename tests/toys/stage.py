@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from algorithms.tasks import Site
 from algorithms.tasks.evaluation import begun
-from algorithms.tasks.site import Site
 from crypto.homomorphic.he import scheme as find_scheme
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import MemoryStore

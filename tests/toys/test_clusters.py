@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
 from protocols.clusters.cuts import Cut
 from protocols.errors import RoundLost
 from protocols.rounds import Ask, Cohort, Reply

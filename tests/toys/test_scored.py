@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.scores.accuracy import SCORING, Score
-from algorithms.tasks.client_model import ClientModel
+from algorithms.tasks import ClientModel, Site
 from algorithms.tasks.evaluation import Tracked, evaluated
-from algorithms.tasks.site import Site
+from algorithms.tasks.scores import SCORING, Score
 from protocols.forms import Algorithm, Form
 from protocols.messages import Array, Message, ReleasedMessage, SumMessage, Vector, count, real
 from protocols.rounds import Ask, Cohort, Round

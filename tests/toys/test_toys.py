@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
 from crypto.errors import CryptoError
 from crypto.hpke import SEAL_OVERHEAD
 from protocols.disclosures.names import Disclosure

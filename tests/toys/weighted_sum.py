@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from algorithms.tasks.client_model import ClientModel
-from algorithms.tasks.site import Site
+from algorithms.tasks import ClientModel, Site
 from protocols.forms import Algorithm, Form
 from protocols.messages import (
     Array,

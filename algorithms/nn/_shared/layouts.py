@@ -8,9 +8,34 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, get_args
 
-__all__ = ["Layout", "Shapes", "Weighing", "affine", "entries", "sage", "stacked"]
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "BUCKETS",
+    "MEAN",
+    "Inputs",
+    "Layout",
+    "Rows",
+    "Scale",
+    "Shapes",
+    "Weighing",
+    "affine",
+    "ego_net",
+    "entries",
+    "levels",
+    "sage",
+    "side",
+    "side_rows",
+    "stacked",
+    "star",
+    "star_rows",
+    "width",
+    "widths",
+]
 
 Weighing = Literal["symmetric", "mean", "mean_or_self", "sum"]
 """How neighbours are weighed, see `algorithms.nn._shared.sparse.propagation`."""
@@ -73,7 +98,85 @@ def sage(name: str, wide: int, out: int) -> Shapes:
     )
 
 
+def widths(features: int, classes: int, hidden: int, layers: int) -> list[tuple[int, int]]:
+    """Return (in, out) of each of some layers: hidden ones, and the last one to the classes."""
+    return list(pairwise([features, *[hidden] * (layers - 1), classes]))
+
+
 def stacked(layers: Iterable[Shapes]) -> Layout:
     """Return the layout of a `Stack` of layers, the last of which is the head."""
     *below, head = layers
     return Layout(tuple(one for layer in below for one in layer), head, stack=True)
+
+
+def levels(hops: int, fan_out: int) -> tuple[int, ...]:
+    """Return how many positions each level of an ego-graph has: 1, n, n^2, ..., n^k."""
+    return tuple(fan_out**level for level in range(hops + 1))
+
+
+def ego_net(layers: Iterable[Shapes], hidden: int, classes: int) -> Layout:
+    """Return the layout of an `EgoNet`: its layers, then a classifier without bias."""
+    base = tuple(one for layer in layers for one in layer)
+    return Layout(base, (("head.weight", (hidden, classes)),))
+
+
+Inputs = Literal["constant", "degree"]
+"""What a graph model is told of a user or an item: nothing, or how many ratings it trains on."""
+
+Rows = npt.NDArray[np.int64]
+"""Places in a flat vector, shape (k,)."""
+
+BUCKETS = 16
+"""Degrees 0, 1, 2 to 3, 4 to 7, … and from 2^14 on in one bucket."""
+
+MEAN: Shapes = (("mean.deviation", (1,)),)
+"""The parameter m of the mean rating, see `ratings.mean_rating`."""
+
+
+class Scale(NamedTuple):
+    """Attributes: users, items: how many there are; lowest, highest: of the public scale."""
+
+    users: int
+    items: int
+    lowest: float
+    highest: float
+
+
+def width(kind: Inputs) -> int:
+    """Number of columns of `Bipartite.inputs`.
+
+    Raises:
+        ValueError: no such kind.
+    """
+    if kind not in get_args(Inputs):
+        raise ValueError(
+            f"no inputs are called {kind!r}; known are {' and '.join(get_args(Inputs))}"
+        )
+    return 1 if kind == "constant" else BUCKETS + 1
+
+
+def side(name: str, count: int, hidden: int) -> Shapes:
+    """Return a vector and a bias for each user, or each item; `name` ends in a dot."""
+    return ((f"{name}table", (count, hidden)), (f"{name}bias", (count,)))
+
+
+def side_rows(own: Rows, size: int, hidden: int) -> Rows:
+    """Places of some users' (or items') vectors and biases in a flat `side` of `size`."""
+    table = own[:, None] * hidden + np.arange(hidden)
+    return np.concatenate([table.ravel(), size * hidden + own])
+
+
+def star(items: int, hidden: int, layer: Shapes) -> Layout:
+    """Return the layout of `ratings.Star`; `layer` holds what its layer has, without a prefix."""
+    inner = tuple((f"layer.{name}", shape) for name, shape in layer)
+    return Layout((*side("items.", items, hidden), *MEAN, *inner), side("head.", 1, hidden))
+
+
+def star_rows(own: tuple[Rows, Rows], sizes: tuple[int, int], hidden: int, layer: Shapes) -> Rows:
+    """Places of Q and b of the site's own items, and of everything behind them.
+
+    See `RatingFile.rows`; the user's part is the same place at every site.
+    """
+    after = sizes[1] * (hidden + 1)
+    rest = np.arange(after, after + 1 + entries(layer) + hidden + 1)
+    return np.concatenate([side_rows(own[1], sizes[1], hidden), rest])

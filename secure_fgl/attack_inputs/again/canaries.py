@@ -8,8 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from algorithms.tasks.client_model import ClientModel, predictions
-from algorithms.tasks.site import Site
+from algorithms.tasks import ClientModel, Site, predictions
 from audits.attacks import Canaries, Candidates
 from audits.checks.parties.canaries import secrets_of
 from audits.evidence.openable import may_be_opened

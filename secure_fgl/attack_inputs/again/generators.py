@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from algorithms._shared.generator_sums import Help, Turn
-from algorithms._shared.neighbours.published import Look, Published, everybody
-from algorithms._shared.neighbours.sizes import Sizes
-from algorithms.tasks.site import Site
+from algorithms._shared.neighbour_sizes import Sizes
+from algorithms._shared.published_generators import Look, Published, everybody
+from algorithms.tasks import Site
 from audits.attacks import Answer, Answers
 from audits.attacks._shared.payloads import payload_of
 from crypto.noise import sampler
@@ -32,7 +32,7 @@ from secure_fgl.attack_inputs.again.row_systems import Replayed
 from secure_fgl.errors import UsageError
 
 if TYPE_CHECKING:
-    from algorithms._shared.neighbours.generator import Drawn
+    from algorithms._shared.neighbours import Drawn
 
 __all__ = ["answer_material", "helps", "noised"]
 
@@ -97,7 +97,7 @@ def _shown(run: Replayed, aid: Published, seed: int, firsts: Mapping[str, int]) 
     """Return the answers of `published`: every client's gradient of every other one's fGen."""
     import torch
 
-    from algorithms._shared.neighbours.generator import draw
+    from algorithms._shared.neighbours import draw
 
     before = {name: (run.training[name].memory, run.training[name].draws) for name in firsts}
     answers: list[Answer] = []
@@ -132,7 +132,7 @@ def _seed(run: Replayed, names: tuple[str, ...]) -> int:
 
 
 def _own_rows(site: Site) -> Array:
-    from algorithms._shared.neighbours.cross import dense
+    from algorithms._shared.neighbours import dense
 
     own = np.flatnonzero(~site.data.common.numpy())
     found: Array = dense(site.data, own).numpy().astype(np.float64)
@@ -143,8 +143,7 @@ def _again(name: str, site: Site, aid: Help, turn: Turn, first: int) -> Answer:
     """Let a client answer once more; every turn before this one it dealt its nodes, too."""
     import torch
 
-    from algorithms._shared.neighbours.cross import dealt, entered
-    from algorithms._shared.neighbours.generator import draw
+    from algorithms._shared.neighbours import dealt, draw, entered
 
     sizes, weights, kept = aid.sizes, aid.initial(turn.seed), (site.memory, site.draws)
     before = turn.reader
@@ -185,7 +184,7 @@ def _answer(
     """
     import torch
 
-    from algorithms._shared.neighbours.cross import dense
+    from algorithms._shared.neighbours import dense
 
     rows, hidden = (part.flatten(0, 1) for part in (drawn.rows, drawn.hidden))
     away = torch.cdist(rows, dense(site.data, own)).numpy()

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.tasks.client_model import ClientModel
+from algorithms.tasks import ClientModel
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.neighbour_sum.layout import grid_of
 from protocols.errors import EvidenceError

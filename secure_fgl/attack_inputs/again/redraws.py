@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
 from audits.attacks import Exposure, Redrawn
 from audits.attacks._exposed.redrawn import FEW
 from protocols.disclosures.names import Disclosure
@@ -35,7 +35,7 @@ from secure_fgl.attack_inputs.updates import fields, updates
 from secure_fgl.run.driver import one_thread_and_deterministic
 
 if TYPE_CHECKING:
-    from algorithms.tasks.inputs.nodes import NodeData
+    from algorithms.tasks.inputs import NodeData
 
 __all__ = ["redrawn_of"]
 

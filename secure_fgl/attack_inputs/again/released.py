@@ -18,8 +18,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from algorithms.tasks.client_model import ClientModel, predictions
-from algorithms.tasks.site import Site
+from algorithms.tasks import ClientModel, Site, predictions
 from audits.attacks import Released
 from audits.evidence.steps import Case
 from audits.evidence.taken_models import taken_models

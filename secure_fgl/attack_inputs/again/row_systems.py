@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algorithms.fed_gcn import Client
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
 from audits.attacks import RowsTold, RowSystem
 from audits.evidence.steps import Case
 from crypto.quantiser import Grid

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
 from audits.attacks import Exposure, Truth
 from protocols.forms import Exchange
 from protocols.messages import Message

@@ -9,7 +9,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
 from crypto import spans
 from protocols.sessions.engine import Session
 from secure_fgl import _floors

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
 from crypto.spans import spent
 from protocols.errors import SecureFglError
 from protocols.forms import Form

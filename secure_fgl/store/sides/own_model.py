@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from algorithms.tasks.site import Site
+from algorithms.tasks import Site
 from audits.evidence.roster_file import read_roster
 from audits.evidence.run_files import RunView
 from audits.evidence.steps import Status

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithms.scores.accuracy import Score
+from algorithms.tasks.scores import Score
 from audits.attacks import Material, attack, counts
 from audits.attacks._methods import isolation
 from audits.attacks._methods.isolation import Told, told_shares

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms._shared.neighbours.cross import at_codes, entered
-from algorithms._shared.neighbours.generator import draw, inputs, nearest, slopes
-from algorithms._shared.neighbours.sizes import Sizes
+from algorithms._shared.neighbour_sizes import Sizes
+from algorithms._shared.neighbours import at_codes, draw, entered, inputs, nearest, slopes
 from audits.attacks import Answer, Answers, Material, attack
 from audits.attacks._methods.last_layer import guessed, named, solved
 from audits.attacks._shared.models import AttackRow

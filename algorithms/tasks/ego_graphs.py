@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from algorithms.nn._shared.ego_layouts import levels
+from algorithms.nn._shared.layouts import levels
 
 __all__ = ["Neighbours", "distinct", "mashed", "sample"]
 
@@ -40,7 +40,7 @@ class Neighbours(NamedTuple):
 def sample(
     graph: Neighbours, centres: Numbers, hops: int, fan_out: int, rng: np.random.Generator
 ) -> Numbers:
-    """Ego-graphs of the centres, int64 (centres, positions), numbered as in `nn._shared.egos`.
+    """Ego-graphs of the centres, int64 (centres, positions), numbered as in `EgoNet`.
 
     Each node's `fan_out` children are drawn from its neighbours with replacement (Hamilton et al.,
     NeurIPS 2017); an isolated node's children are the node itself.

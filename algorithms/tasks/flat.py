@@ -1,29 +1,136 @@
-"""What all tasks share: torch modules behind flat numpy vectors, trained and stepped on batches."""
+"""Torch modules behind flat numpy vectors, trained and stepped on batches: what all tasks share.
+
+Torch is imported by the methods that compute: a plan needs `Sized` alone, which knows a task's
+options and how many parameters its model has.
+"""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from algorithms import nn
-from algorithms.tasks import Batch, Mixed, Predictions, Weights
-from algorithms.tasks._sized import Sized
-from algorithms.tasks.private import UnsupportedTraining
-from algorithms.tasks.site import Site
+from algorithms.nn._shared.layouts import Layout, Shapes, entries
+from algorithms.tasks import (
+    COUPLED,
+    Batch,
+    DataSpec,
+    Mixed,
+    Moments,
+    Predictions,
+    Site,
+    UnsupportedTraining,
+    Weights,
+)
 from protocols.messages import SumMessage
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from algorithms.tasks import _private
-    from algorithms.tasks._optimisers import Stepper
+    from algorithms.tasks import training
+    from algorithms.tasks.training import Stepper
 
-__all__ = ["FlatTask", "Numbers"]
+__all__ = ["Descended", "FlatTask", "Numbers", "Optimiser", "Sized", "UserSteps"]
+
+Optimiser = Literal["adamw", "adam", "sgd"]
+
+
+class Sized(ABC):
+    """A model's flat vector of float32, before anybody trains it.
+
+    Args:
+        spec: what is known of the data in public.
+        lr: step size, above 0.
+        weight_decay: L2 coefficient on all parameters: decoupled under ``adamw`` (Loshchilov and
+            Hutter, ICLR 2019), in the gradient under ``sgd`` and ``adam``; at least 0.
+        optimiser: what `fit` steps with. `gradient` and `mixed` are for plain gradient descent.
+        batch: records in a batch; None takes all training records at once.
+        keep_moments: whether what ``adam`` and ``adamw`` remember stays in the site's memory, as
+            "moments", from one fit to the next; otherwise it starts anew in every fit. In rounds of
+            a single step one that starts anew moves every weight by a full lr.
+
+    Raises:
+        ValueError: an option is out of range.
+    """
+
+    def __init__(
+        self,
+        spec: DataSpec,
+        *,
+        lr: float,
+        weight_decay: float,
+        optimiser: Optimiser = "adamw",
+        batch: int | None = None,
+        keep_moments: bool = False,
+    ) -> None:
+        if lr <= 0.0 or weight_decay < 0.0 or (batch is not None and batch < 1):
+            raise ValueError("out of range; needed are lr > 0, weight_decay >= 0, batch >= 1")
+        if optimiser not in get_args(Optimiser):
+            known = ", ".join(get_args(Optimiser))
+            raise ValueError(f"no optimiser is called {optimiser!r}; known are {known}")
+        self._spec, self._lr, self._weight_decay = spec, lr, weight_decay
+        self._optimiser, self._batch, self._keeps = optimiser, batch, keep_moments
+        self._layout = self._declared()
+        self._size, self._base = self._layout.size, entries(self._layout.base)
+
+    @property
+    def spec(self) -> DataSpec:
+        """What is known of the data in public."""
+        return self._spec
+
+    @property
+    def size(self) -> int:
+        """Number of parameters, d."""
+        return self._size
+
+    @property
+    def base(self) -> int:
+        """Number of base parameters, which come first; the head's follow."""
+        return self._base
+
+    def layout(self) -> Shapes:
+        """Name and shape of every parameter, in the order of the flat vector; public."""
+        return self._layout.whole
+
+    @property
+    def lr(self) -> float:
+        """The step size."""
+        return self._lr
+
+    @abstractmethod
+    def _declared(self) -> Layout:
+        """Return the module's parameters, as its file says, without building one."""
+
+    def check_training(self, unit: str) -> None:
+        """Raise UnsupportedTraining unless clipped gradients of single records hide this unit."""
+        kind = self._spec.task
+        if unit != kind or COUPLED[kind]:
+            raise UnsupportedTraining(
+                f"a {kind} task cannot be trained with the records of one {unit} hidden: "
+                + (COUPLED[kind] or "its records are of another kind")
+            )
+
+    def initial(self, rng: np.random.Generator) -> Weights:
+        """Starting weights, float32 (d,), drawn from `rng` alone."""
+        return self._unmade(rng)
+
+    def _unmade(self, rng: np.random.Generator) -> Weights:
+        """Glorot-uniform matrices (Glorot and Bengio, AISTATS 2010, eq. 16) and zero biases, (d,).
+
+        Of parameters that no module makes. Drawn with numpy, so that torch's global stream is
+        neither read nor moved.
+        """
+        parts = []
+        for _, shape in self._layout.whole:
+            bound = np.sqrt(6.0 / sum(shape)) if len(shape) > 1 else 0.0
+            parts.append(rng.uniform(-bound, bound, size=shape).astype(np.float32).ravel())
+        return np.concatenate(parts)
+
 
 Numbers = npt.NDArray[np.int64]
 
@@ -58,7 +165,7 @@ class FlatTask(Sized):
         drawn = super().initial(rng)
         if (making := nn.maker(getattr(self, "_file", None))) is None:
             return drawn
-        from algorithms.nn._shared.own_start import started
+        from algorithms.nn._shared.modules import started
 
         with making(int(rng.integers(2**63))):
             made = self._build()
@@ -68,7 +175,7 @@ class FlatTask(Sized):
         """Return names of buffers that a forward pass in training changes: nobody adds them up."""
         import torch
 
-        from algorithms.nn._shared.own_start import moved_buffers
+        from algorithms.nn._shared.modules import moved_buffers
 
         module = self._load(self.initial(np.random.default_rng(0)), site)
         records, draws = self._records(site.data), torch.Generator().manual_seed(0)
@@ -104,7 +211,7 @@ class FlatTask(Sized):
     def _activate(self, outputs: Tensor) -> Tensor:
         """Return predictions from outputs."""
 
-    def _per_record(self, module: torch.nn.Module, data: Any) -> _private.PullBack:
+    def _per_record(self, module: torch.nn.Module, data: Any) -> training.PullBack:
         """Return what gives one gradient a record; only for tasks that `check_training` admits."""
         raise UnsupportedTraining(f"{type(self).__name__} gives no gradients record by record")
 
@@ -135,7 +242,7 @@ class FlatTask(Sized):
         """
         import torch
 
-        from algorithms.tasks import _optimisers, _private
+        from algorithms.tasks import training
 
         if epochs < 0 or pull < 0.0:
             raise ValueError("epochs and pull must be 0 or more")
@@ -146,9 +253,9 @@ class FlatTask(Sized):
         pulled = len(self._layout.base) if base_only else len(parameters)
         steps = self._stepper(parameters)
         if self._keeps:
-            _optimisers.recall(steps, site)
+            training.recall(steps, site)
         if (noised := self._noised(module, site)) is not None:
-            _private.descend(noised, parameters, steps, pull, pulled)
+            training.descend(noised, parameters, steps, pull, pulled)
             return self._left(steps, parameters, site)
         if site.count == 0:
             return weights.copy()
@@ -165,7 +272,7 @@ class FlatTask(Sized):
         return self._left(steps, parameters, site)
 
     def _left(self, steps: Stepper, parameters: list[torch.nn.Parameter], site: Site) -> Weights:
-        from algorithms.tasks._optimisers import remember
+        from algorithms.tasks.training import remember
 
         if self._keeps:
             remember(steps, site)
@@ -184,7 +291,7 @@ class FlatTask(Sized):
         return fitted
 
     def _stepper(self, parameters: list[torch.nn.Parameter]) -> Stepper:
-        from algorithms.tasks._optimisers import Stepper
+        from algorithms.tasks.training import Stepper
 
         return Stepper(self._optimiser, parameters, self._lr, self._weight_decay)
 
@@ -199,10 +306,10 @@ class FlatTask(Sized):
 
     def batches(self, site: Site) -> Iterator[Batch]:
         """Batches without end, in the order that `fit` takes them; none without records."""
-        from algorithms.tasks import _private
+        from algorithms.tasks import training
 
         if site.training is not None:
-            yield from _private.batches(site)
+            yield from training.batches(site)
         rng = site.generator("fit")
         rng.integers(2**63)  # where `fit` draws its dropout
         while site.count:
@@ -232,12 +339,12 @@ class FlatTask(Sized):
         """
         import torch
 
-        from algorithms.tasks import _private
+        from algorithms.tasks import training
 
         modules = [self._load(weights, site) for weights in (personal, shared)]
         first, second = (self._noised(module, site) for module in modules)
         if first is not None and second is not None:
-            found, decay = _private.mixed(first, second, alpha), np.float32(self._weight_decay)
+            found, decay = training.mixed(first, second, alpha), np.float32(self._weight_decay)
             personal, shared = found.personal + decay * personal, found.shared + decay * shared
             return Mixed(personal=personal, shared=shared, alpha=found.alpha)
         ours, theirs = (self._drawn(module, site, batch) for module in modules)
@@ -252,15 +359,15 @@ class FlatTask(Sized):
             alpha=float(towards),
         )
 
-    def _noised(self, module: torch.nn.Module, site: Site) -> _private.Noised | None:
+    def _noised(self, module: torch.nn.Module, site: Site) -> training.Noised | None:
         """Return what takes noised gradients of this model; None where training is not private."""
-        from algorithms.tasks import _private
+        from algorithms.tasks import training
 
         if site.training is None:
             return None
         self.check_training(site.training.unit)
         data = site.data
-        return _private.Noised(
+        return training.Noised(
             steps=site.training,
             records=self._records(data),
             size=self.size,
@@ -343,3 +450,102 @@ def _slopes(loss: Tensor, of: list[Tensor]) -> tuple[Tensor, ...]:
     import torch
 
     return torch.autograd.grad(loss, of, allow_unused=True, materialize_grads=True)
+
+
+class Descended(NamedTuple):
+    """What a client is left with.
+
+    Attributes:
+        slope: gradient of L_u in what is shared, (base,).
+        head: the user's part, (size - base,).
+    """
+
+    slope: Weights
+    head: Weights
+
+
+class UserSteps(FlatTask):
+    """A task that can train the head of its model alone, and ask for the base's gradient then.
+
+    The loss is L_u = 1/2 Σ_j (r̂_uj - r_uj)² over the site's training ratings, on [0, 1]. A step is
+    lr / n (dL_u + decay x part), with n their number. The shared gradient is that of the last step,
+    taken where it begins: with one step both are gradients at the same weights.
+    """
+
+    @abstractmethod
+    def _near(self, site: Site, *vectors: Weights) -> Any:
+        """Return the task of a site's own rows and their places; None if the model needs all."""
+
+    def descended(
+        self, weights: Weights, site: Site, *, steps: int, lr: float, decay: float
+    ) -> Descended:
+        """Take steps with the user's part; with the last, take the gradient in what is shared.
+
+        Args:
+            weights: (size,), float32.
+            site: of one user.
+            steps: 1 or more.
+            lr: size of a step.
+            decay: L2 coefficient of the user's part, on L_u.
+
+        Raises:
+            ValueError: weights or data do not fit the model.
+            FloatingPointError: training diverged to NaN or infinity.
+        """
+        import torch
+
+        near = self._near(site, weights)
+        if not site.count:
+            return Descended(np.zeros(self.base, np.float32), weights[self.base :].copy())
+        if near is not None:
+            own = near.task.descended(weights[near.rows], site, steps=steps, lr=lr, decay=decay)
+            whole = np.zeros(self.base, dtype=np.float32)
+            whole[near.rows[: len(own.slope)]] = own.slope
+            return Descended(whole, own.head)
+        module, count = self._load(weights, site), site.count
+        parameters, head = list(module.parameters()), nn.head(module)
+        batch = next(self.batches(site))
+        draws = torch.Generator().manual_seed(batch.seed)
+        for step in range(steps):
+            outputs = self._outputs(module, site.data, batch.records, draws, True)
+            loss = self._loss(outputs, site.data, batch.records) * (count / 2)  # it was a mean
+            wanted = parameters if step == steps - 1 else head
+            slopes = torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)
+            with torch.no_grad():
+                for part, slope in zip(head, slopes[len(wanted) - len(head) :], strict=True):
+                    part.sub_(slope + decay * part, alpha=lr / count)
+        shared = slopes[: len(parameters) - len(head)]
+        return Descended(_flat(shared), _flat([part.detach() for part in head]))
+
+    def stepped(
+        self, weights: Weights, slope: Weights, moments: Moments
+    ) -> tuple[Weights, Moments]:
+        """Some weights after one step of the optimiser along a slope, and what it remembers.
+
+        For an aggregator that steps along a sum of clients' gradients; shapes (k,), any k.
+
+        Raises:
+            FloatingPointError: training diverged to NaN or infinity.
+        """
+        import torch
+
+        from algorithms.tasks import training
+
+        parameter = torch.nn.Parameter(torch.tensor(weights, dtype=torch.float32))
+        steps = self._stepper([parameter])
+        training.restore(steps, moments)
+        parameter.grad = torch.tensor(slope, dtype=torch.float32)
+        steps.step()
+        return self._finite([parameter]), training.moments(steps)
+
+
+def _flat(parts: Any) -> Weights:
+    import torch
+
+    found: Weights = torch.cat([part.reshape(-1) for part in parts]).numpy()
+    if not np.isfinite(found).all():
+        raise FloatingPointError(
+            "a user's training diverged: a gradient is no longer finite, most likely because "
+            "user_lr or model.lr is too large; lower one of them"
+        )
+    return found

@@ -24,9 +24,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms._shared.neighbours.sizes import Learning, Sizes
-from algorithms.tasks import Weights
-from algorithms.tasks.site import Site
+from algorithms._shared.neighbour_sizes import Learning, Sizes
+from algorithms.tasks import Site, Weights
 from protocols.forms import Exchange
 from protocols.messages import (
     Array,
@@ -170,8 +169,7 @@ class Published:
         """Return what a client says to the fGen at a place: to its own, nothing."""
         import torch
 
-        from algorithms._shared.neighbours.cross import dense
-        from algorithms._shared.neighbours.generator import draw, inputs, nearest, slopes
+        from algorithms._shared.neighbours import dense, draw, inputs, nearest, slopes
 
         counts = np.minimum(given.missing[place].astype(np.int64), 0 if mine else self.sizes.draws)
         own, near = _neighbours(site, len(counts), self.sizes.draws, rng)
@@ -195,8 +193,7 @@ class Published:
         """Return what a client shows of its graph, before a step or after one."""
         import torch
 
-        from algorithms._shared.neighbours.graphs import impaired
-        from algorithms._shared.neighbours.learning import record_slopes
+        from algorithms._shared.neighbours import impaired, record_slopes
 
         rng, weights = site.generator("shown"), self._weights(site, seed)
         some = impaired(site.data, self.sizes, seed, rng, share=self.how.share).with_missing()

@@ -1,1 +1,0 @@
-"""What tasks learn from: graphs and nodes as tensors, checked once."""
