@@ -17,9 +17,9 @@ is trained as in `algorithms.fed_sage`, on the mended graphs. Forms:
 
 Where this departs from the paper:
 
-* the encoder is fixed, drawn from a public seed (`_shared.neighbours.codes`), not trained with the
+* the encoder is fixed, drawn from a public seed (`_shared.neighbours`), not trained with the
   generator, so there is no classifier's loss in the generator's;
-* fGen has one output head of 64 hidden units, drawn from p times (`_shared.neighbours.sizes`);
+* fGen has one output head of 64 hidden units, drawn from p times (`_shared.neighbour_sizes`);
 * others are hidden several times, since NeighGen learns one hiding by heart;
 * mended graphs are trained on. Predictions read the graph as it is, as the paper's do, which are
   made on the whole graph.

@@ -3,11 +3,10 @@
 What GCFL and GCFL+ have in common: they differ in what two clients are compared by. The message
 layer holds who is in a cluster; here a cluster is a handle with a size.
 
-Sequences of norms, and how alike two of them are: what GCFL+ cuts clusters by.
-
-Dynamic time warping (Sakoe and Chiba, 1978) without a window: the square root of the least sum of
-squared differences over all monotone alignments of two sequences. Sequences have a few entries
-each, so its table is filled here, row by row, and for many second sequences at once.
+GCFL+ cuts clusters by how alike two sequences of norms are. Dynamic time warping (Sakoe and Chiba,
+1978) without a window: the square root of the least sum of squared differences over all monotone
+alignments of two sequences. Sequences have a few entries each, so its table is filled here, row by
+row, and for many second sequences at once.
 
 A client must not show its sequence, and products of all pairs of entries, of which warping could be
 computed, would show it. So a client says how far its sequence is from public ones (`to_pivots`), or

@@ -1,7 +1,7 @@
 """FedSage+ with others' aid: each client's fGen steps along what all other clients say to it.
 
 In step t client i tells all others its fGen_i. Each other client j answers with gradients at public
-codes, matched with its own nodes (`neighbours.cross`), and client i alone reads the sum of all
+codes, matched with its own nodes (`neighbours.answered`), and client i alone reads the sum of all
 answers (`SumMessage.receiver`). The steps are taken before the first round's classifier; then each
 client trains its fGen on its own graph, as it would without the others.
 

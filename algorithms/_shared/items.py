@@ -24,8 +24,7 @@ for the policies that do not let a single one be seen.
 * `noised_items`: the whole gradient as one vector of items x (h + 1) numbers and the layer. What
   noise leaves of so many numbers, `secure-fgl plan --calibrate` shows.
 
-In the first two the item table is set to zero, as nothing is learnt of it. See
-`algorithms._shared.items`.
+In the first two the item table is set to zero, as nothing is learnt of it.
 """
 
 from __future__ import annotations

@@ -1,34 +1,30 @@
 """NeighGen (Zhang et al., NeurIPS 2021, FedSage+): a client guesses the neighbours that it misses.
 
 A client hides some of its own nodes, and what it sees of the rest is an example of a graph with
-missing neighbours (`impaired`). Of every node v it learns how many are missing (dGen, `counting`),
-and what their features are (fGen, `generator`), and then adds such nodes to its whole graph
-(`mended`). Both look at a code z_v of the node and what is around it (`codes`).
+missing neighbours (`impaired`). Of every node v it learns how many are missing (dGen, `counted`),
+and what their features are (fGen, `draw`), and then adds such nodes to its whole graph
+(`mended`). Both look at a code z_v of the node and what is around it (`encoded`).
 
-Codes of nodes, from a fixed encoder: random projections of means over two hops.
+**Codes** are random projections of means over two hops. The encoder is not trained: its matrices
+are drawn from a public seed, so that nothing about anybody's nodes lies in them. A node's code
+joins its own features, the mean of its neighbours', and the mean of their means, each projected by
+a matrix of its own and brought to one length; z has the length sqrt(c) that a code drawn from N(0,
+I) has about.
 
-The encoder is not trained: its matrices are drawn from a public seed, so that nothing about
-anybody's nodes lies in them. A node's code joins its own features, the mean of its neighbours', and
-the mean of their means, each projected by a matrix of its own and brought to one length; z has the
-length sqrt(c) that a code drawn from N(0, I) has about.
+**dGen**: how many neighbours a node misses, n~ = ReLU(<theta, z> + b). The bias is ours: it starts
+at the examples' mean, so that no node starts where the ReLU is flat.
 
-dGen: how many neighbours a node misses, n~ = ReLU(<theta, z> + b).
+**fGen**: features of missing neighbours, drawn from a code. A record is one code z. Its loss is the
+mean, over the p neighbours drawn for it, of the squared distance to the nearest of its candidates
+(Zhang et al., NeurIPS 2021, section 4.1): the nearest is found anew for each draw, and the gradient
+goes through the draw alone. Gradients are written out, since clipping needs each record's own: the
+lengths come without making a vector for each record.
 
-The bias is ours: it starts at the examples' mean, so that no node starts where the ReLU is flat.
-
-fGen: features of missing neighbours, drawn from a code; its loss, and gradients by record.
-
-A record is one code z. Its loss is the mean, over the p neighbours drawn for it, of the squared
-distance to the nearest of its candidates (Zhang et al., NeurIPS 2021, section 4.1): the nearest is
-found anew for each draw, and the gradient goes through the draw alone. Gradients are written out,
-since clipping needs each record's own: the lengths come without making a vector for each record.
-
-What a client's own nodes say to another client's fGen: gradients at public codes, in pools.
-
-The codes are no data: m of them are drawn from N(0, I) by a public seed. The client deals its nodes
-at random into m pools, one a code, and matches what fGen draws from a code with the nodes of that
-code's pool alone. Each code's gradient is clipped, so a node, which is in one pool, moves the
-answer by at most 2/m of the largest answer there is; no edge enters it.
+**Answers to another client's fGen** (`answered`): gradients at public codes, in pools. The codes
+are no data: m of them are drawn from N(0, I) by a public seed. The client deals its nodes at random
+into m pools, one a code, and matches what fGen draws from a code with the nodes of that code's pool
+alone. Each code's gradient is clipped, so a node, which is in one pool, moves the answer by at most
+2/m of the largest answer there is; no edge enters it.
 """
 
 from __future__ import annotations

@@ -8,11 +8,11 @@ the gradient by itself: unclipped, without noise. The aggregator adds up, and i 
 and its own gradient. The last layer of one client's gradient is a linear system in records of that
 client (attack A14), so only a policy that lets NOISED out in clear admits these messages.
 
-Where this departs from FederatedScope: encoder and fGen are ours (`codes`, `sizes`), and a client
-shows at most so many codes as the plan says, of nodes that miss somebody, since a plan knows no
-client's nodes; neither the encoder nor a classifier is shown, as both follow from what is public;
-the noise e beside a code is drawn from the run's public seed, in FederatedScope by who answers; one
-plain step of bounded length is taken where theirs is Adam's.
+Where this departs from FederatedScope: encoder and fGen are ours (`neighbours.encoded`, `Sizes`),
+and a client shows at most so many codes as the plan says, of nodes that miss somebody, since a plan
+knows no client's nodes; neither the encoder nor a classifier is shown, as both follow from what is
+public; the noise e beside a code is drawn from the run's public seed, in FederatedScope by who
+answers; one plain step of bounded length is taken where theirs is Adam's.
 """
 
 from __future__ import annotations

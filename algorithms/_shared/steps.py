@@ -1,8 +1,9 @@
 """What clients do in many algorithms: steps of gradient descent, and forms that weight all alike.
 
-No private count weights a change, so noise can cover all that a client says (McMahan et al., ICLR
-2018, with equal weights). The first form discloses the sum of all changes; in the second the
-receiver reads each change, under its client's own noise.
+`alike`: w <- w + sum_k D_k / K. Nothing is said but D_k. No private count weights a change, so
+noise can cover all that a client says (McMahan et al., ICLR 2018, with equal weights). The first
+form discloses the sum of all changes; in the second the receiver reads each change, under its
+client's own noise.
 """
 
 from __future__ import annotations

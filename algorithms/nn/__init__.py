@@ -7,7 +7,7 @@ A model's file is called like the model and offers
 * for nodes, `build(features, classes, hidden, layers, dropout) -> GraphModel`, whose parameters
   are uninitialised here: the task draws them, and writes every one of them from a flat vector
   before use. A file from outside the folder may make them itself, as its modules do, and buffers
-  that stay as they are (`algorithms.nn._shared.modules`). Graph models
+  that stay as they are (`algorithms.nn._shared.modules.started`). Graph models
   (`algorithms.nn._shared.graphs`) take batches of graphs instead; rating models
   (`algorithms.nn._shared.ratings`) are built from the numbers of users and items;
 * for ratings, `ALONE = True` if every site must be a single user (`algorithms.nn._shared.ratings`);
@@ -23,8 +23,9 @@ A model's file is called like the model and offers
 * for nodes, `EGOS = True` if `build` gives an `algorithms.nn._shared.modules.EgoNet`, trained on
   ego-graphs.
 
-A model of ours computes in its file of `modules`, which `build` and `plain` import: a plan knows of
-a model what its file says, and loads no torch.
+A file of ours imports torch inside its functions alone: a plan knows of a model what its file says,
+and loads no torch. Its module is made by the `layout` (`algorithms.nn._shared.modules.Parameters`),
+so that shapes are written once.
 
 Parameters are ordered as the module registers them, layer by layer, weights (in, out) before the
 bias. This order is the meaning of the flat vectors that travel.

@@ -3,11 +3,10 @@
 Algorithms see a task only through `Task`, so the same FedAvg trains node classifiers, graph
 classifiers and rating predictors. Frameworks (torch) live in the tasks' own files, not here.
 
-Private training as tasks see it: somebody else draws the batches, clips and adds the noise.
-
-A site whose policy asks for it carries a `PrivateSteps`. The task brings one gradient for each
-record that it is asked for and gets back their noised mean; which records were drawn, it need not
-remember, and nothing of it may leave.
+**Private training.** Somebody else draws the batches, clips and adds the noise. A site whose policy
+asks for it carries a `PrivateSteps`. The task brings one gradient for each record that it is asked
+for and gets back their noised mean; which records were drawn, it need not remember, and nothing of
+it may leave.
 """
 
 from __future__ import annotations

@@ -4,29 +4,26 @@ A score is a message of exact counts over one client's validation and test recor
 cohort totals are ever disclosed and no number of a single client leaves. What is printed (accuracy,
 ROC-AUC, MAE) is computed from the totals.
 
-Accuracy on the client's own test and on one test graph that all clients were given (FedEgo).
+**Accuracy on a common test graph**, which all clients were given (FedEgo). Zhang et al., FedEgo,
+2022, section 5.1, score every client's model on its own test nodes and on the nodes of a global
+test that nobody trains on, and give the mean over clients of the micro-averaged F1. With one class
+a node that is the accuracy. The global test is one and the same graph everywhere, so the mean over
+clients is the pooled share.
 
-Zhang et al., FedEgo, 2022, section 5.1, score every client's model on its own test nodes and on the
-nodes of a global test that nobody trains on, and give the mean over clients of the micro-averaged
-F1. With one class a node that is the accuracy. The global test is one and the same graph
-everywhere, so the mean over clients is the pooled share.
+**Errors of predicted ratings**: MAE and RMSE, pooled over all clients' ratings. An error is
+measured in the range of the scale, so it is at most 1, and its sums leave as whole numbers of
+1/10000. A client's sum is below 2^32 as long as it has no more than 429,496 ratings in one split,
+whatever their errors are; more are refused when the message is laid out. Rounding moves a pooled
+mean by at most K / (20000 n) of the range, K clients having n ratings together.
 
-Errors of predicted ratings: MAE and RMSE, pooled over all clients' ratings.
-
-An error is measured in the range of the scale, so it is at most 1, and its sums leave as whole
-numbers of 1/10000. A client's sum is below 2^32 as long as it has no more than 429,496 ratings in
-one split, whatever their errors are; more are refused when the message is laid out. Rounding moves
-a pooled mean by at most K / (20000 n) of the range, K clients having n ratings together.
-
-ROC-AUC from histograms of scores. For yes-or-no labels, of which some may be missing.
-
-A client counts how many of its positive and of its negative records have a score in each bin; the
-area under the pooled curve follows from the cohort's totals, with ties within a bin counted half::
+**ROC-AUC from histograms of scores**, for yes-or-no labels, of which some may be missing. A client
+counts how many of its positive and of its negative records have a score in each bin; the area under
+the pooled curve follows from the cohort's totals, with ties within a bin counted half::
 
     AUC = sum_b p_b (N_b + n_b / 2) / (P N),   N_b = negatives in bins below b.
 
-**Error.** Pairs of a positive and a negative in different bins are ordered as their scores are, so
-only pairs that share a bin can be counted wrongly, and each by at most a half. Hence
+**Error of binning.** Pairs of a positive and a negative in different bins are ordered as their
+scores are, so only pairs that share a bin can be counted wrongly, and each by at most a half. Hence
 |binned - exact| <= sum_b p_b n_b / (2 P N), which is known from the totals (`Ranking.error`).
 
 **Bins** are of equal width in t(p) = 1/2 + x / (2 (2 + |x|)), x = log(p / (1 - p)): as fine as

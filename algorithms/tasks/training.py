@@ -1,11 +1,11 @@
 """What tasks compute with torch: optimisers, noised gradients, masked weights, plain models.
 
-They are torch's, by their functions. Torch's classes load its compiler, which nothing here uses and
-which takes as long to load as all the rest of torch.
+Optimisers are torch's, by their functions. Torch's classes load its compiler, which nothing here
+uses and which takes as long to load as all the rest of torch.
 
-The site's `PrivateSteps` draws a batch for each gradient, so the batches of an algorithm's own
-steps hold no records here; all that they bring is the number of steps. A site without training
-records trains like any other, on noise, since whether it has any is private too.
+**Noised gradients.** The site's `PrivateSteps` draws a batch for each gradient, so the batches of
+an algorithm's own steps hold no records here; all that they bring is the number of steps. A site
+without training records trains like any other, on noise, since whether it has any is private too.
 """
 
 from __future__ import annotations

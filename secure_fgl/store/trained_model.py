@@ -47,7 +47,7 @@ TAKES = {
     "graph": "x, edge_index, batch",
     "rating": "user, item, edge_index, rating",
 }
-"""What a module is called with, by task; see `algorithms.nn._shared.plain` and `plain_ratings`."""
+"""What a module is called with, by task; see `algorithms.nn._shared.plain`."""
 
 TELLS = (
     "A model tells something of the records that trained it; secure-fgl audit attack measures "

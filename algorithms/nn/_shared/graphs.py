@@ -4,14 +4,13 @@ The nodes of all graphs of a site are numbered graph after graph, so whatever be
 (rows of features, rows of the propagation matrix, their entries) lies in one run of memory. A batch
 is those runs put together: a handful of array operations, none of them per node or per graph.
 
-One gradient for each graph of a batch, by Opacus' functorch engine.
-
-Opacus' hooks take the first dimension of every layer's input for the batch. In a batch of graphs
-that dimension counts nodes, and layers that pass messages have more than one input; the hooks
-would give wrong gradients or none. The engine behind them (`opacus.grad_sample.functorch`) takes
-a module of any shape: here the whole model, and as its input graphs padded to equal size, each with
-its own dense propagation. Padding rows have no features, no neighbours and another owner than the
-graph's nodes, so they reach neither the readout nor any gradient.
+**One gradient for each graph of a batch** (`PerGraph`). Opacus' hooks take the first dimension of
+every layer's input for the batch. In a batch of graphs that dimension counts nodes, and layers that
+pass messages have more than one input; the hooks would give wrong gradients or none. The engine
+behind them (`opacus.grad_sample.functorch`) takes a module of any shape: here the whole model, and
+as its input graphs padded to equal size, each with its own dense propagation. Padding rows have no
+features, no neighbours and another owner than the graph's nodes, so they reach neither the readout
+nor any gradient.
 
 It gives what a loop of one backward pass a graph gives, in half the time. Dropout is left out:
 vmap cannot draw it graph by graph from an injected generator, and noise regularises by itself.

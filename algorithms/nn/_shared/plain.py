@@ -5,15 +5,13 @@ PyTorch Geometric. Such a module takes ``(x, edge_index)``, a graph model ``(x, 
 batch)``: x float32 (N, F), edge_index int64 (2, E) with **both directions** of every undirected
 pair and no self-loops, batch int64 (N,), which graph a node is of. It returns logits.
 
-Models on ego-graphs as plain PyTorch Geometric modules, see `algorithms.nn._shared.plain`.
+Models on ego-graphs answer for whole graphs with all neighbours, as `EgoNet.forward` does; nothing
+is sampled.
 
-They answer for whole graphs with all neighbours, as `EgoNet.forward` does; nothing is sampled.
-
-Rating models as modules of their own: tensors in, ratings on the public scale out.
-
-They take ``(user, item, edge_index, rating)``: user and item int64 (M,), the pairs asked for, with
-numbers as all sites agreed on; edge_index int64 (2, E), users above items, and rating float32 (E,),
-the ratings that are known. Models of one user read item, edge_index[1] and rating only.
+Rating models give ratings on the public scale. They take ``(user, item, edge_index, rating)``: user
+and item int64 (M,), the pairs asked for, with numbers as all sites agreed on; edge_index int64 (2,
+E), users above items, and rating float32 (E,), the ratings that are known. Models of one user read
+item, edge_index[1] and rating only.
 """
 
 from __future__ import annotations
