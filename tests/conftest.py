@@ -137,19 +137,6 @@ def _no_work_that_grows_with_the_session(_budgets_of_their_own: None) -> Iterato
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _our_files_are_read_once() -> Iterator[None]:
-    """Do not read all our files anew four times a run: it took up to a quarter of a small run.
-
-    No test changes a file of ours: those of the guard (`test_floors*.py`) change copies, in
-    processes of their own.
-    """
-    found = _floors._digests(Path(_floors.__file__).resolve().parent.parent)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(_floors, "_digests", lambda house: dict(found))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
 def _our_folders_are_listed_once() -> Iterator[None]:
     """Do not list our folders of algorithms, models and data anew each time a name is looked up.
 
