@@ -67,7 +67,7 @@ from secure_fgl.config import Config
 from secure_fgl.data.sources._shared.refusing import nothing_fetched
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
-from secure_fgl.plugins.finding import Given
+from secure_fgl.plugins.in_use import Given
 from secure_fgl.run.simulation import Preparation
 from secure_fgl.store.captures import Captures
 from secure_fgl.store.finished_run import Run

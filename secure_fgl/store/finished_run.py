@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from audits.evidence.steps import Case, Verification
     from audits.report.models import Report
-    from secure_fgl.plugins.finding import Given
+    from secure_fgl.plugins.in_use import Given
     from secure_fgl.store.client_models import ClientModels, Opened
     from secure_fgl.store.trained_model import TrainedModel
 
