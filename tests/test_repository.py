@@ -19,6 +19,7 @@ from scripts.house_rules import (
     FLOORS,
     REGISTRIES,
     SOURCES,
+    UNPICKLER,
     inspect,
     inspect_all,
 )
@@ -153,6 +154,7 @@ def test_an_algorithm_imports_nothing_but_what_computes(text: str) -> None:
         ("algorithms/a.py", "import functools\nfunctools.partial(f, 1)"),
         ("algorithms/a.py", "class A:\n    def __init__(self):\n        super().__init__()"),
         ("algorithms/a.py", "def f(state):\n    return getattr(state, 'start', None)"),
+        (UNPICKLER, "import pickle"),
         ("secure_fgl/a.py", "import numpy as np\nnp.load(path, allow_pickle=False)"),
         ("secure_fgl/a.py", "import torch\ntorch.load(path, weights_only=True)"),
         ("protocols/sessions/a.py", f"{_ENGINE}class ASession(Session): ..."),
