@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from secure_fgl import _floors
-from secure_fgl.run.workers import count
+from secure_fgl.run import workers
 from tests import kept, quicker, thinned
 
 gc.set_threshold(50_000, 20, 20)  # by default torch's million objects are walked all the time
@@ -27,7 +27,7 @@ _floors.check()  # tests of a stranger's package would prove nothing about ours
 
 # What a test watches or plants in this process would be out of its sight in a worker. Runs that say
 # how many they want get them, and so does the command line in a process of its own.
-count.usable = lambda: 1
+workers.usable = lambda: 1
 
 DATA_VARIABLE = "SECURE_FGL_DATA"
 REQUIRE_VARIABLE = "CI_REQUIRE_REAL_DATA"
