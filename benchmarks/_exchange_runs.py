@@ -21,7 +21,7 @@ LEDGER = "ledger/aggregator.jsonl"
 _TIMED = """
 import sys, time
 from secure_fgl.cli import main
-from secure_fgl.run.workers.pool import Workers
+from secure_fgl.run.workers import Workers
 from secure_fgl.transports.memory import MemoryTransport
 place = sys.argv.pop(1)
 def timed(plain):

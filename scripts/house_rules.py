@@ -20,10 +20,9 @@ from pathlib import Path
 from protocols.disclosures.names import Disclosure
 from protocols.plan.steps import Step
 from scripts import layout
+from scripts.source import Finding, Remark, Source
 from scripts.words import field_words
-from secure_fgl.plugins import allowed_imports
-from secure_fgl.plugins.allowed_imports import PICKLES, beyond_nouns
-from secure_fgl.plugins.source import Finding, Remark, Source
+from secure_fgl.plugins.plugin import NOUNS, Kind, needless
 
 FLOORS = ("secure_fgl", "audits", "algorithms", "protocols", "crypto")
 """The five top-level packages, from the roof down."""
@@ -68,6 +67,12 @@ DYNAMIC = {
     "runpy.run_path",
 }
 
+PICKLES = {"_pickle", "cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
+"""Modules that write or read pickles, which run code when they are loaded."""
+
+UNPICKLER = "secure_fgl/data/sources/_shared/planetoid.py"
+"""Reads the published pickles of Planetoid, and knows six names."""
+
 TEXT_OF_IDS = {
     *("endswith", "startswith", "find", "index", "removeprefix", "removesuffix", "replace"),
     *("partition", "rpartition", "split", "rsplit"),
@@ -94,14 +99,19 @@ GLOBAL_SEEDS = {
 
 def nouns_only(source: Source) -> Iterator[Remark]:
     """An algorithm uses nothing of `protocols` but its nouns."""
-    if source.path.startswith("algorithms/"):
-        yield from beyond_nouns(source)
+    if not source.path.startswith("algorithms/"):
+        return
+    for line, name in source.mentions():
+        noun = any(f"{name}.".startswith(f"{noun}.") for noun in NOUNS)
+        if name.startswith("protocols.") and not noun:
+            yield line, f"an algorithm may use {', '.join(NOUNS)} of protocols, not {name}"
 
 
-def only_allowed_imports(source: Source) -> Iterator[Remark]:
-    """An algorithm reaches nothing but numbers and the nouns; see `plugins.allowed_imports`."""
+def needed_imports_only(source: Source) -> Iterator[Remark]:
+    """An algorithm imports modules that compute, as a plug-in does."""
     if source.path.startswith("algorithms/") and source.path not in REGISTRIES:
-        yield from allowed_imports.remarks(source)
+        for line, name in needless(Kind.ALGORITHM, source.tree):
+            yield line, f"an algorithm has no use for {name}"
 
 
 def one_door(source: Source) -> Iterator[Remark]:
@@ -138,9 +148,9 @@ def no_dynamic_import(source: Source) -> Iterator[Remark]:
 
 
 def no_pickle(source: Source) -> Iterator[Remark]:
-    """Loading a pickle runs code that the file's writer chose, so there is none anywhere."""
+    """Loading a pickle runs code that the file's writer chose, so one file alone does it."""
     for line, _, origin in source.imports:
-        if origin.partition(".")[0] in PICKLES:
+        if origin.partition(".")[0] in PICKLES and source.path != UNPICKLER:
             yield line, f"{origin}: nothing here is pickled; use npz without objects, or JSON"
     for node in source.nodes:
         if isinstance(node, ast.Attribute) and node.attr in {"read_pickle", "to_pickle"}:
@@ -235,7 +245,7 @@ def one_step_from_the_engine(source: Source) -> Iterator[Remark]:
 
 RULES: tuple[Callable[[Source], Iterator[Remark]], ...] = (
     nouns_only,
-    only_allowed_imports,
+    needed_imports_only,
     one_door,
     no_dynamic_import,
     no_pickle,

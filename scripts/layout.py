@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from secure_fgl.plugins.source import Finding
+from scripts.source import Finding
 
 REGISTRIES = {
     "algorithms",

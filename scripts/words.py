@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from secure_fgl.plugins.source import Remark, Source
+from scripts.source import Remark, Source
 
 OLD = {
     "ballot": "vote_text",

@@ -1,37 +1,28 @@
-"""The guard: every floor is ours and stays what it was, or nothing runs.
+"""The guard: every floor is imported from this installation, or nothing runs.
 
 The floors are top-level packages with generic names. A stranger's package called ``crypto`` that
 stands earlier on the import path would replace our masks without a word: totals would still come
 out right while payloads left in clear (docs/adr/0002-five-floors.md). `check` runs before
-`secure_fgl` imports anything of ours, when a run begins, before its result is written, and when an
-audit begins. Each time it looks at
+`secure_fgl` imports anything of ours, and again when a run begins. Each time it looks at
 
 - where every floor comes from. It then imports them all, so that modules are found below these
   packages from then on, whatever becomes of ``sys.path``;
-- every file in our five folders. Installed from a wheel they must be what its ``RECORD`` lists, and
-  nothing beside; later checks, and all checks of a checkout, hold them against the first one;
 - every module of ours that is loaded: from its own file, by Python's own loader for source, with no
   second folder to draw modules from;
-- every module that stands where plug-ins stand: it is one that `secure_fgl.plugins.loading` made of
-  bytes whose digest the plan names. Their text is not ours, and nothing is said of it here.
+- every module that stands where plug-ins stand: it is one that `secure_fgl.plugins` made of bytes
+  whose digest the plan names.
 
-What it cannot see: whoever may write into the installation can write a fitting ``RECORD``, and a
-checkout has none at all, so what was changed before the first check passes there. Compiled files
-(``__pycache__``) are not looked at, nor are other packages, nor is anything that code in this very
-process does on purpose (a replaced function, a file put back in time). Uploads without masks are
-noticed besides, by `protocols.disclosures.sum.masked.uniform`.
+It does not read the text of files: a person who can write into the installation can change them.
+Other packages, and what code in this process does on purpose, it does not see either. Uploads
+without masks are noticed besides, by `protocols.disclosures.sum.masked.uniform`.
 """
 
 from __future__ import annotations
 
-import csv
 import os
 import sys
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable
 from functools import cache
-from hashlib import sha256
-from importlib import metadata
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
@@ -46,20 +37,18 @@ _ALL = (*FLOORS, "secure_fgl")
 PLUGINS = "secure_fgl_plugins"
 """Below this name stand the modules of plug-ins, and nothing that an import finds."""
 
-_CACHE = "__pycache__"
 _plugins: dict[str, ModuleType] = {}  # modules that `secure_fgl.plugins.loading` made
-_first: dict[str, str] = {}  # digest of every file at the first check
 
 
 class NotOurCode(ImportError):
-    """Code that is not ours stands where ours should, or ours was changed."""
+    """Code that is not ours stands where ours should."""
 
 
 def check() -> None:
-    """Refuse to go on unless all five floors are ours, complete and unchanged; imports them.
+    """Refuse to go on unless all five floors come from this installation; imports them.
 
     Raises:
-        NotOurCode: a floor is missing, incomplete, changed or somebody else's. The message names
+        NotOurCode: a floor is missing, incomplete or somebody else's. The message names
             what was expected and what was found, and says what to do.
     """
     house = Path(__file__).resolve().parent.parent
@@ -69,7 +58,6 @@ def check() -> None:
         # A folder beside ours in the same namespace could add or replace modules: exactly one.
         if folders != [expected] or file != expected / "__init__.py":
             raise _refusal(floor, expected, [*folders, *([file] if file else [])])
-    _check_files(house)
     import algorithms  # noqa: F401
     import audits  # noqa: F401
     import crypto  # noqa: F401
@@ -94,63 +82,6 @@ def _resolve(folders: Iterable[str] | None, file: str | None) -> tuple[list[Path
     """Follow links, so that an installation reached through a link is still recognised."""
     opening = Path(file).resolve() if file else None
     return [Path(folder).resolve() for folder in folders or ()], opening
-
-
-def _check_files(house: Path) -> None:
-    """Hold every file of ours against the wheel's RECORD at first, and against that check later."""
-    found = _digests(house)
-    known = _first or _recorded(house)
-    if known is not None:
-        for name in sorted(known.keys() | found.keys()):
-            if known.get(name) != found.get(name):
-                raise _changed(house / name, expected=name in known, there=name in found)
-    _first.update(found)
-
-
-def _digests(house: Path) -> dict[str, str]:
-    """Return the digest of every file in our folders, as a RECORD writes it, by path.
-
-    Compiled files are left out, and hidden ones: no module's name begins with a dot.
-    """
-    found: dict[str, str] = {}
-    for floor in _ALL:
-        for folder, inner, files in os.walk(house / floor):
-            inner[:] = [name for name in inner if name != _CACHE and name[0] != "."]
-            for name in inner:
-                if os.path.islink(place := os.path.join(folder, name)):
-                    raise _changed(Path(place), expected=False, there=True)
-            for name in files:
-                if name[0] != ".":
-                    place = os.path.join(folder, name)
-                    with open(place, "rb") as file:
-                        digest = urlsafe_b64encode(sha256(file.read()).digest())
-                    key = place[len(str(house)) + 1 :].replace(os.sep, "/")
-                    found[key] = f"sha256={digest.decode().rstrip('=')}"
-    return found
-
-
-def _recorded(house: Path) -> dict[str, str] | None:
-    """Return what the RECORD of our own wheel says of our folders; None in a checkout."""
-    installed = list(metadata.distributions(name="secure-fgl", path=[str(house)]))
-    if not installed:
-        return None
-    rows = csv.reader((installed[0].read_text("RECORD") or "").splitlines())
-    listed = {row[0]: row[1] for row in rows if len(row) > 1}
-    ours = {
-        name: digest
-        for name, digest in listed.items()
-        if name.partition("/")[0] in _ALL and _CACHE not in name.split("/")
-    }
-    if len(installed) > 1 or "secure_fgl/_floors.py" not in ours:
-        raise NotOurCode(
-            "Secure-FGL refuses to start: its installation has no record of its own files.\n"
-            f"  expected: one distribution 'secure-fgl' with its RECORD in {house}\n"
-            "Likely cause: an interrupted installation, or two on top of each other.\n"
-            "What to do: install Secure-FGL again, into a virtual environment of its own.",
-            name="secure_fgl",
-            path=str(house),
-        )
-    return ours
 
 
 def _check_modules(house: Path) -> None:
@@ -202,8 +133,7 @@ def check_plugin(module: ModuleType, name: str = "") -> None:
 def _strange(root: str, name: str, module: ModuleType, real: Callable[[str], str]) -> str:
     """Say what is strange about a loaded module; nothing if it is ours.
 
-    A path that is spelled as ours needs no look at the disk: `root` has no link in it, and that
-    there is none below it was seen when the files were looked at.
+    A path that is spelled as ours needs no look at the disk.
     """
     spec, place = getattr(module, "__spec__", None), root + name.replace(".", os.sep)
     if spec is None or spec.name != name:
@@ -247,21 +177,3 @@ def _refusal(floor: str, expected: Path, found: list[Path]) -> NotOurCode:
         "What to do: install Secure-FGL again (`make setup` in a checkout)."
     )
     return NotOurCode(message, name=floor, path=str(expected))
-
-
-def _changed(file: Path, *, expected: bool, there: bool) -> NotOurCode:
-    what = "does not belong there" if not expected else "was changed" if there else "is missing"
-    if _first:
-        when = "go on: its files changed while it ran"
-        fix = "start again once nobody edits or installs them; what this process made is no result."
-    else:
-        when = "start: its files are not those that were installed"
-        fix = "install Secure-FGL again, into a virtual environment of its own."
-    return NotOurCode(
-        f"Secure-FGL refuses to {when}.\n"
-        f"  found:    {file} {what}\n"
-        "Likely cause: another distribution was installed over ours, or somebody edited the file. "
-        "Code from there would run in place of our protections.\n"
-        f"What to do: {fix}",
-        path=str(file),
-    )

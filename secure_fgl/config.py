@@ -123,7 +123,7 @@ class TransportConfig(Strict):
             organisations on this machine, with processes and a server of their own.
         url: of the broker between organisations, ``tls://HOST:PORT``, for ``charter draw``.
         workers: how many processes play the clients of a simulation; 1: this one alone; None: see
-            `secure_fgl.run.workers.count`. Nothing that leaves depends on it.
+            `secure_fgl.run.workers`. Nothing that leaves depends on it.
     """
 
     name: Literal["memory", "broker"] = "memory"

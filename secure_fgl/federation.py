@@ -52,8 +52,7 @@ from secure_fgl.data.kinds import (
 )
 from secure_fgl.defaults import check_optimiser, check_training, said, settled
 from secure_fgl.errors import PlanDrift, UsageError, usage
-from secure_fgl.plugins.finding import Given
-from secure_fgl.plugins.in_use import Plugins
+from secure_fgl.plugins.in_use import Given, Plugins
 from secure_fgl.plugins.plugin import Kind as Plug
 from secure_fgl.run.naming import learning_seed, run_path
 

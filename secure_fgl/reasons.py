@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import linecache
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from protocols.errors import Refused
 
-__all__ = ["AGAIN", "diverged", "explain", "in_plugin", "plugin_lines", "shown"]
+__all__ = [
+    "AGAIN",
+    "RAISED_IN",
+    "diverged",
+    "explain",
+    "in_plugin",
+    "plugin_lines",
+    "raised_in",
+    "shown",
+]
 
 AGAIN = "run again with --verbose for the traceback"
 """What to do about an error that is not ours."""
@@ -86,10 +96,20 @@ def _mend(where: Sequence[str]) -> list[str]:
     ]
 
 
+RAISED_IN = "raised_in"
+"""Attribute of an error that comes from another process: modules and lines that it passed there."""
+
+
+def raised_in(error: BaseException) -> list[tuple[str, int]]:
+    """Return the modules and lines that an error passed, the deepest last, in either process."""
+    there: list[tuple[str, int]] | None = getattr(error, RAISED_IN, None)
+    frames = traceback.walk_tb(error.__traceback__)
+    return there or [(str(f.f_globals.get("__name__", "")), line) for f, line in frames]
+
+
 def plugin_lines(error: BaseException) -> list[tuple[str, int]]:
     """Return modules and lines of plug-ins that an error passed, the deepest last."""
     from secure_fgl._floors import PLUGINS
-    from secure_fgl.run.workers.failures import raised_in
 
     return [place for place in raised_in(error) if place[0].partition(".")[0] == PLUGINS]
 
@@ -113,16 +133,12 @@ def diverged(error: BaseException) -> bool:
     """Tell whether training said that its numbers are no longer finite: a matter of settings."""
     if not isinstance(error, FloatingPointError):
         return False
-    from secure_fgl.run.workers.failures import raised_in
-
     places = raised_in(error)
     return bool(places) and f"{places[-1][0]}.".startswith("algorithms.tasks.")
 
 
 def _place(error: BaseException) -> str:
     """Name the deepest line of our own code that an error passed."""
-    from secure_fgl.run.workers.failures import raised_in
-
     floors = ("secure_fgl", "audits", "algorithms", "protocols", "crypto")
     found = ""
     for module, line in raised_in(error):

@@ -16,7 +16,6 @@ from pathlib import Path
 from audits.evidence.run_files import RunView
 from audits.growing.watch import Seen, Watch
 from protocols.errors import EvidenceError
-from secure_fgl import _floors
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import Folder
 from secure_fgl.store.sides.party_side import side_of
@@ -101,11 +100,9 @@ class Following:
     Raises:
         UsageError: no run has begun there.
         EvidenceError: plan, policy or roster is not the run's.
-        NotOurCode: what would read it is not ours.
     """
 
     def __init__(self, path: str | Path) -> None:
-        _floors.check()
         place, self.party = side_of(Path(path))
         self._folder, self._tails = Folder(place), dict[str, Tail]()
         read = self._folder.read

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from secure_fgl import _floors
-from secure_fgl.run.workers import count
+from secure_fgl.run import workers
 from tests import kept, quicker, thinned
 
 gc.set_threshold(50_000, 20, 20)  # by default torch's million objects are walked all the time
@@ -27,7 +27,7 @@ _floors.check()  # tests of a stranger's package would prove nothing about ours
 
 # What a test watches or plants in this process would be out of its sight in a worker. Runs that say
 # how many they want get them, and so does the command line in a process of its own.
-count.usable = lambda: 1
+workers.usable = lambda: 1
 
 DATA_VARIABLE = "SECURE_FGL_DATA"
 REQUIRE_VARIABLE = "CI_REQUIRE_REAL_DATA"
@@ -133,19 +133,6 @@ def kept_state() -> Iterator[None]:
 def _no_work_that_grows_with_the_session(_budgets_of_their_own: None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         quicker.leave_out(patched)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _our_files_are_read_once() -> Iterator[None]:
-    """Do not read all our files anew four times a run: it took up to a quarter of a small run.
-
-    No test changes a file of ours: those of the guard (`test_floors*.py`) change copies, in
-    processes of their own.
-    """
-    found = _floors._digests(Path(_floors.__file__).resolve().parent.parent)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(_floors, "_digests", lambda house: dict(found))
         yield
 
 

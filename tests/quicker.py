@@ -1,4 +1,4 @@
-"""What only a process with thousands of runs and modules pays for, and no process in use.
+"""What only a process with thousands of runs pays for, and no process in use.
 
 Each took minutes of the whole suite, since it grows with what earlier tests left behind.
 """
@@ -14,13 +14,10 @@ from typing import Any
 
 import pytest
 
-from secure_fgl import _floors
-
 
 def leave_out(patched: pytest.MonkeyPatch) -> None:
     """Leave all of it out, of what the tests of this session have imported."""
     _sweeping_the_shared_keys(patched)
-    _looking_again_at_the_same_modules(patched)
     _reading_the_source_of_callers(patched)
 
 
@@ -41,22 +38,6 @@ def _sweeping_the_shared_keys(patched: pytest.MonkeyPatch) -> None:
     for name in ("secure_fgl.store.captures", "secure_fgl.store.finished_run"):
         if name in sys.modules:
             patched.setattr(sys.modules[name], "sweep", sweep)
-
-
-def _looking_again_at_the_same_modules(patched: pytest.MonkeyPatch) -> None:
-    """Look where modules came from once one was loaded, replaced or taken out since the last look.
-
-    Tests of the guard that change a module which stays loaded have processes of their own.
-    """
-    real, seen = _floors._check_modules, [dict[str, Any](), dict[str, Any]()]
-
-    def check_modules(house: Path) -> None:
-        now = [sys.modules.copy(), dict(_floors._plugins)]
-        if now != seen:
-            real(house)
-            seen[:] = now
-
-    patched.setattr(_floors, "_check_modules", check_modules)
 
 
 def _reading_the_source_of_callers(patched: pytest.MonkeyPatch) -> None:

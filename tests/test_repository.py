@@ -19,6 +19,7 @@ from scripts.house_rules import (
     FLOORS,
     REGISTRIES,
     SOURCES,
+    UNPICKLER,
     inspect,
     inspect_all,
 )
@@ -52,10 +53,6 @@ def test_the_house_rules_hold() -> None:
         ("algorithms/nn/a.py", "def f():\n    from protocols.messages_private import x"),
         ("algorithms/a.py", "import sys\nsys.modules['crypto']"),
         ("algorithms/a.py", "import os"),
-        ("algorithms/a.py", "def f(cohort):\n    return cohort._members"),
-        ("algorithms/a.py", "def f(sealed):\n    return sealed._parcels"),
-        ("algorithms/a.py", "def f(x):\n    open('x', 'w').write(x)"),
-        ("algorithms/tasks/a.py", "import numpy as np\nnp.savez('x', y=1)"),
         ("secure_fgl/a.py", f"{_ENVELOPE}Envelope(b'')"),
         ("protocols/a.py", "from protocols.wire.envelope import Envelope as E\nE(b'')"),
         ("protocols/a.py", "from protocols import envelope\nenvelope.Envelope(b'')"),
@@ -122,96 +119,16 @@ def test_a_planted_violation_is_found(path: str, text: str) -> None:
     assert inspect(path, text)
 
 
-NUMPY = "import numpy as np\n"
-TORCH = "import torch\n"
-
-
 @pytest.mark.parametrize(
     "text",
     [
-        # what opens a file or a library
-        "def f(array):\n    array.tofile('x')",
-        "def f(array):\n    array.dump('x')",
-        *[
-            NUMPY + f"np.{name}('x')"
-            for name in (
-                *("fromfile", "memmap", "genfromtxt", "loadtxt", "savetxt", "save", "load"),
-                *("DataSource", "fromregex", "ctypeslib.load_library", "lib.format.open_memmap"),
-                *("f2py.compile", "rec.fromfile", "testing.rundocs", "savez_compressed"),
-            )
-        ],
-        "from numpy import memmap",
-        "from numpy import memmap as zeros",
-        "from numpy.lib.format import open_memmap",
-        *[
-            TORCH + f"torch.{name}('x')"
-            for name in (
-                *("save", "load", "hub.load", "package.PackageImporter", "jit.save", "from_file"),
-                *("utils.cpp_extension.load_inline", "ops.load_library", "ops.aten.add"),
-                *("UntypedStorage.from_file", "classes.load_library", "distributed.new_group"),
-                *("multiprocessing.spawn", "onnx.export", "utils.data.DataLoader", "compile"),
-            )
-        ],
-        "from torch import hub",
-        "from torch.utils import cpp_extension as torch_ops",
-        "import scipy.io\nscipy.io.savemat('x', {})",
-        "from scipy import io",
-        "import scipy.sparse as sp\nsp.save_npz('x', y)",
-        "from torch_geometric.data import download_url",
-        "def f(tensor):\n    return tensor.data_ptr()",
-        "def f(array):\n    return array.ctypes.data",
-        # another module behind a module, and a module handed on
-        "import dataclasses\ndataclasses.sys.modules['crypto']",
-        "from dataclasses import sys",
-        "import warnings\nwarnings.sys",
-        "import functools\nfunctools.GenericAlias",
-        "import collections.abc\ncollections._sys",
-        "import difflib\ndifflib.re",
-        "import typing\ntyping.get_type_hints(f)",
-        TORCH + "torch.os.environ",
-        TORCH + "torch.nn.functional.np",
-        NUMPY + "np.random.np.memmap('x')",
-        "import torch.nn.functional as F\nF.torch.load",
-        "def f(x):\n    return x.os.environ",
-        "def f(x):\n    return x.gc.get_objects()",
-        "def f(x):\n    return x.inspect.stack()",
-        "import gc",
-        NUMPY + "x = np\nx.memmap",
-        NUMPY + "getattr(np, 'memmap')('x')",
-        "import dataclasses\ngetattr(dataclasses, 'sys')",
-        "import torch\nnn = torch.nn",
-        "from numpy import *",
-        # from an object to the interpreter behind it
-        *[
-            f"def f(x):\n    return x.{name}"
-            for name in (
-                *("__globals__", "__builtins__", "__subclasses__()", "__code__", "__closure__"),
-                *("__dict__", "__mro__", "__loader__", "__spec__", "__class__", "__bases__"),
-                *("__getattribute__('x')", "__self__", "__func__", "__wrapped__", "__module__"),
-                *("f_back", "f_globals", "tb_frame", "gi_frame", "cr_frame", "ag_frame", "mro()"),
-            )
-        ],
-        "def f(x):\n    match x:\n        case object(__globals__=g):\n            return g",
-        "x = __builtins__",
-        "x = __loader__",
-        "x = __spec__",
-        "def f(x, name):\n    return getattr(x, name)",
-        "def f(x):\n    return getattr(x, '__globals__')",
-        "def f(x):\n    return getattr(x, '_parcels')",
-        "def f(x):\n    return map(getattr, x, x)",
-        "def f(x, name):\n    setattr(x, name, 1)",
-        "def f(x):\n    return '{0.__globals__}'.format(x)",
-        "vars()",
-        "globals()",
-        "locals()",
-        "exec('import crypto')",
-        "eval('1')",
-        "x = eval",
-        "compile('1', '', 'eval')",
-        "print(1)",
+        *("import os", "import sys as math", "import gc", "import pathlib", "import requests"),
+        *("import pickle", "from importlib import util", "from ctypes import cdll"),
+        *("import crypto.masks", "from secure_fgl import config", "from . import near"),
+        "def f():\n    import socket",
     ],
 )
-def test_an_algorithm_opens_nothing_and_climbs_nowhere(text: str) -> None:
+def test_an_algorithm_imports_nothing_but_what_computes(text: str) -> None:
     assert inspect("algorithms/a.py", text)
 
 
@@ -237,6 +154,7 @@ def test_an_algorithm_opens_nothing_and_climbs_nowhere(text: str) -> None:
         ("algorithms/a.py", "import functools\nfunctools.partial(f, 1)"),
         ("algorithms/a.py", "class A:\n    def __init__(self):\n        super().__init__()"),
         ("algorithms/a.py", "def f(state):\n    return getattr(state, 'start', None)"),
+        (UNPICKLER, "import pickle"),
         ("secure_fgl/a.py", "import numpy as np\nnp.load(path, allow_pickle=False)"),
         ("secure_fgl/a.py", "import torch\ntorch.load(path, weights_only=True)"),
         ("protocols/sessions/a.py", f"{_ENGINE}class ASession(Session): ..."),

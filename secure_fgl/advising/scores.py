@@ -15,7 +15,7 @@ from algorithms.tasks.evaluation import total
 from audits.evidence.steps import Case
 from secure_fgl.attack_inputs.again.released import released_models
 from secure_fgl.attack_inputs.replayed import ReplayedRun
-from secure_fgl.plugins.finding import Given
+from secure_fgl.plugins.in_use import Given
 from secure_fgl.run.driver import one_thread_and_deterministic
 from secure_fgl.store.finished_run import Run
 

@@ -28,7 +28,7 @@ from secure_fgl.attack_inputs.updates import says_updates, updates, weighs
 from secure_fgl.attack_inputs.verified_run import NeedsPlugin, verified
 from secure_fgl.attack_inputs.weighed import UNWEIGHED
 from secure_fgl.errors import UsageError
-from secure_fgl.plugins.finding import Given
+from secure_fgl.plugins.in_use import Given
 from secure_fgl.run.driver import one_thread_and_deterministic
 from secure_fgl.store.finished_run import Run
 

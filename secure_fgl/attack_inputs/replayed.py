@@ -64,10 +64,10 @@ from secure_fgl.attack_inputs.updates import Arrays, fields, updates
 from secure_fgl.attack_inputs.verified_run import config_of, plugins_of
 from secure_fgl.attack_inputs.weighed import weighed_field, weighed_kind, weighed_material
 from secure_fgl.config import Config
-from secure_fgl.data.sources._shared.refusing import nothing_fetched
+from secure_fgl.data.sources._shared.opening import nothing_fetched
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
-from secure_fgl.plugins.finding import Given
+from secure_fgl.plugins.in_use import Given
 from secure_fgl.run.simulation import Preparation
 from secure_fgl.store.captures import Captures
 from secure_fgl.store.finished_run import Run

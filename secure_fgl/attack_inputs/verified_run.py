@@ -13,8 +13,7 @@ from protocols.plan.drift import code_drift
 from secure_fgl.config import OWN, Config
 from secure_fgl.data.datasets import ROOT_VARIABLE
 from secure_fgl.errors import UsageError
-from secure_fgl.plugins.finding import Given
-from secure_fgl.plugins.in_use import Plugins
+from secure_fgl.plugins.in_use import Given, Plugins
 from secure_fgl.store.finished_run import Run
 
 __all__ = ["NeedsPlugin", "config_of", "plugins_of", "verified"]

@@ -11,7 +11,7 @@ import torch
 from algorithms.tasks.flat import Sized
 from secure_fgl.checking.small import CLIENTS
 from secure_fgl.data import Graph
-from secure_fgl.plugins.making import making
+from secure_fgl.plugins.loading import making
 
 __all__ = ["COMMONEST", "toy", "unlike_made"]
 

@@ -20,8 +20,7 @@ from secure_fgl.data import Dataset
 from secure_fgl.data.datasets import power_of_two
 from secure_fgl.data.loading import load
 from secure_fgl.errors import UsageError
-from secure_fgl.plugins.finding import Given
-from secure_fgl.plugins.in_use import Plugins
+from secure_fgl.plugins.in_use import Given, Plugins
 from secure_fgl.plugins.plugin import Kind
 
 __all__ = ["CLEAR", "Subject", "subject_of"]

@@ -85,7 +85,7 @@ def _models() -> Rows:
 
 
 def _plugins() -> Rows:
-    from secure_fgl.plugins.finding import installed_names
+    from secure_fgl.plugins.in_use import installed_names
 
     for name, kind, module in installed_names():
         yield name, f"{kind}, installed as {module}; runs nowhere until it is named"

@@ -21,7 +21,7 @@ from secure_fgl.data.features import scaled, scaled_part
 from secure_fgl.data.floor import above_floor
 from secure_fgl.data.kinds import masks_of, site_data
 from secure_fgl.data.lacking import lacking
-from secure_fgl.data.sources._shared.refusing import nothing_unpickled
+from secure_fgl.data.sources._shared.opening import nothing_unpickled
 from secure_fgl.data.stand_ins import stand_in
 from secure_fgl.errors import UsageError
 from secure_fgl.run.naming import learning_seed

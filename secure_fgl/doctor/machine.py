@@ -79,7 +79,7 @@ def _versions(_: Path) -> str:
 
 
 def _our_code(_: Path) -> str:
-    """The five floors are ours, complete, and as this process first found them."""
+    """The five floors are imported from this installation."""
     _floors.check()
     return f"crypto, protocols, algorithms, audits and secure_fgl are ours: {_home()}"
 

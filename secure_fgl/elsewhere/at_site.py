@@ -34,7 +34,7 @@ from secure_fgl.attack_inputs.truths import tested_of, truth_of
 from secure_fgl.attack_inputs.updates import Arrays, fields, updates, weighs
 from secure_fgl.attack_inputs.verified_run import NeedsPlugin, verified
 from secure_fgl.errors import UsageError
-from secure_fgl.plugins.finding import Given
+from secure_fgl.plugins.in_use import Given
 from secure_fgl.run.driver import one_thread_and_deterministic
 from secure_fgl.store.finished_run import Run
 

@@ -25,7 +25,7 @@ from secure_fgl.config import OWN, BudgetConfig, Config, TransportConfig
 from secure_fgl.data.loading import here_of
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
-from secure_fgl.plugins.finding import Given
+from secure_fgl.plugins.in_use import Given
 from secure_fgl.run.driver import one_thread_and_deterministic
 from secure_fgl.run.simulation import Progress
 from secure_fgl.sites.surroundings import as_interrupts

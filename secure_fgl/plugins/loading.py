@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec
@@ -23,7 +24,7 @@ from secure_fgl.errors import UsageError
 from secure_fgl.muting import mute
 from secure_fgl.plugins.plugin import Kind, Plugin
 
-__all__ = ["PluginLoader", "load"]
+__all__ = ["PluginLoader", "load", "making", "run"]
 
 
 class PluginLoader(Loader):
@@ -167,3 +168,22 @@ def _partition(plugin: Plugin, offered: Mapping[str, object]) -> str:
         return f"KINDS is no tuple of {', '.join(get_args(TaskKind))}"
     rule = offered.get("cut", offered.get("assign"))
     return "" if callable(rule) else "assign or cut is no function"
+
+
+@contextmanager
+def making(seed: int) -> Iterator[None]:
+    """Let modules draw from a stream of this seed, and what they leave open be NaN.
+
+    torch's deterministic mode fills what `torch.empty` leaves open with NaN. The process's own
+    stream and mode are as before when the context ends.
+    """
+    import torch
+
+    before = torch.get_deterministic_debug_mode()
+    with torch.random.fork_rng(devices=()):
+        torch.default_generator.manual_seed(seed)
+        torch.set_deterministic_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.set_deterministic_debug_mode(before)

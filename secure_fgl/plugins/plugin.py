@@ -11,11 +11,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from secure_fgl.errors import UsageError
-from secure_fgl.plugins import allowed_imports
-from secure_fgl.plugins.source import Remark, Source
 from secure_fgl.store.files import content
 
-__all__ = ["LARGEST", "NAME", "Kind", "Plugin", "check_no_folder", "read"]
+__all__ = ["LARGEST", "NAME", "NOUNS", "Kind", "Plugin", "check_no_folder", "needless", "read"]
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 """Names of plug-ins: a file's without its ending, and an entry point's."""
@@ -43,14 +41,20 @@ _OFFERS: dict[Kind, tuple[set[str], ...]] = {
 }
 """By which names at its top a file is of a kind: one of the sets, whole."""
 
-_OF_OURS = {
-    Kind.DATA: ("algorithms.tasks", "secure_fgl.data"),
-    Kind.PARTITION: ("secure_fgl.data",),
-}
-"""What of ours a file may import that is no algorithm and no model."""
+NOUNS = ("protocols.messages", "protocols.rounds", "protocols.forms")
+"""All that an algorithm may know of `protocols` (docs/adr/0001-one-door.md)."""
+
+_USES = (
+    *("__future__", "abc", "collections", "dataclasses", "difflib", "functools", "hashlib"),
+    *("itertools", "math", "typing", "warnings"),
+    *("numpy", "opacus", "scipy", "torch", "torch_geometric", "algorithms", *NOUNS),
+)
+"""Modules that an algorithm or a model needs, each with those below it."""
+
+_OURS = {Kind.DATA: ("algorithms.tasks", "secure_fgl.data"), Kind.PARTITION: ("secure_fgl.data",)}
+"""Modules of ours that a file of data or a partition needs; of others it may use what it likes."""
 
 _FLOORS = {"algorithms", "audits", "crypto", "protocols", "secure_fgl"}
-_OUTSIDE = {"asyncio", "ctypes", "http", "multiprocessing", "socket", "subprocess", "urllib"}
 
 
 @dataclass(frozen=True)
@@ -112,15 +116,15 @@ def read(file: Path) -> Plugin:
         ) from error
     if source is None:
         raise UsageError(f"The plug-in {file} is larger than a plug-in can be (1 MB).")
-    parsed = _parsed(file, source)
-    kind = _kind(file, parsed)
-    _warned(file, kind, parsed)
+    tree = _parsed(file, source)
+    kind = _kind(file, tree)
+    _warn(file, kind, tree)
     return Plugin(name, kind, file.resolve(), source)
 
 
-def _parsed(file: Path, source: bytes) -> Source:
+def _parsed(file: Path, source: bytes) -> ast.Module:
     try:
-        return Source(file.name, source.decode("utf-8"))
+        return ast.parse(source.decode("utf-8"), filename=file.name)
     except (SyntaxError, ValueError) as error:
         line = f", line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else ""
         raise UsageError(
@@ -130,8 +134,8 @@ def _parsed(file: Path, source: bytes) -> Source:
         ) from error
 
 
-def _kind(file: Path, source: Source) -> Kind:
-    names = set(_top(source.tree))
+def _kind(file: Path, tree: ast.Module) -> Kind:
+    names = set(_top(tree))
     found = [k for k, sets in _OFFERS.items() if any(one <= names for one in sets)]
     if len(found) == 1:
         return found[0]
@@ -163,38 +167,37 @@ def _top(tree: ast.Module) -> Iterator[str]:
             yield from (alias.asname or alias.name for alias in node.names)
 
 
-def _warned(file: Path, kind: Kind, source: Source) -> None:
-    """Raise UsageError for what a plug-in's text reaches and has no use for."""
-    strict = {Kind.ALGORITHM, Kind.MODEL}
-    rules = (allowed_imports.beyond_nouns, allowed_imports.remarks) if kind in strict else ()
-    found = {remark for rule in rules for remark in rule(source)} | set(_reached(kind, source))
+def _warn(file: Path, kind: Kind, tree: ast.Module) -> None:
+    """Raise UsageError for modules that a plug-in imports and has no use for."""
+    found = [f"line {line}: {name}" for line, name in needless(kind, tree)]
     if not found:
         return
-    whose = _of(kind).removesuffix("'s")  # the rules speak of algorithms, whose files are most
-    told = [(line, remark.replace("an algorithm", whose)) for line, remark in sorted(found)]
-    shown = [f"line {line}: {remark}" for line, remark in told]
-    more = f"; and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    whose = {Kind.ALGORITHM: "an algorithm", Kind.DATA: "a data set"}.get(kind, f"a {kind}")
+    known = f"of ours {' and '.join(_OURS[kind])}" if kind in _OURS else ", ".join(_USES)
+    shown = "; ".join(found[:_SHOWN]) + more
     raise UsageError(
-        f"The plug-in {file} reaches what {_of(kind)} file has no use for.",
-        why="; ".join(shown[:_SHOWN]) + more,
-        fix="take it out; the rule is the one that our own files are held to. It reads text, so it "
-        "is a warning to whoever wrote the file, and no protection from them",
+        f"The plug-in {file} imports what {whose} has no use for: {shown}.",
+        why=f"{whose} needs {known}",
+        fix="take it out. This rule reads imports alone: it is a warning to the author of the file "
+        "and no protection from them",
     )
 
 
-def _of(kind: Kind) -> str:
-    return "an algorithm's" if kind is Kind.ALGORITHM else f"a {kind}'s"
+def needless(kind: Kind, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield line and name of each import that a file of this kind has no use for."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            names = [f"{base}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        yield from ((node.lineno, name) for name in names if not _needed(kind, name))
 
 
-def _reached(kind: Kind, source: Source) -> Iterator[Remark]:
-    """Yield what a file of data or a partition imports of ours, or of the system, needlessly."""
-    if (ours := _OF_OURS.get(kind)) is None:
-        return
-    for line, _, origin in source.imports:
-        root = origin.partition(".")[0]
-        if root in allowed_imports.PICKLES:
-            yield line, f"{origin}: nothing here is pickled; use npz without objects, or JSON"
-        elif root in _OUTSIDE:
-            yield line, f"{origin}: data come from files, not from the network or other programs"
-        elif root in _FLOORS and not any(f"{origin}.".startswith(f"{own}.") for own in ours):
-            yield line, f"{origin}: of ours it may import {' and '.join(ours)}"
+def _needed(kind: Kind, name: str) -> bool:
+    if kind in _OURS and name.partition(".")[0] not in _FLOORS:
+        return True
+    return any(f"{name}.".startswith(f"{use}.") for use in _OURS.get(kind, _USES))

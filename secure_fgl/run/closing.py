@@ -9,7 +9,7 @@ from typing import Protocol
 from protocols.sessions.engine import Session
 from secure_fgl.run.parties import Parties
 from secure_fgl.run.profile.watch import Watch
-from secure_fgl.run.workers.pool import Workers
+from secure_fgl.run.workers import Workers
 
 __all__ = ["close_all"]
 

@@ -171,16 +171,11 @@ class Driver:
         return self._session.reply()
 
     def finish(self) -> None:
-        """Give all clients the last heads; a run that was taken up goes on where it was.
-
-        Raises:
-            NotOurCode: what ran here was not ours; the run has no result.
-        """
+        """Give all clients the last heads; a run that was taken up goes on where it was."""
         if self._session.under_way == "farewell":
             self._until_quiet(self._session.go_on())
         elif self._session.state is State.READY:
             self._until_quiet(self._session.farewell())
-        _floors.check()
 
     def _same(self, name: str, ask: Ask) -> None:
         if name != self._session.name_of(ask):

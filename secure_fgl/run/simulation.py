@@ -37,8 +37,7 @@ from secure_fgl.run.parties import Making, Parties, set_up, take_up
 from secure_fgl.run.profile.tables import write
 from secure_fgl.run.profile.watch import Watch, watched
 from secure_fgl.run.result import Outcome, finish, keep_model, seal
-from secure_fgl.run.workers.count import how_many
-from secure_fgl.run.workers.pool import Workers
+from secure_fgl.run.workers import Workers, how_many
 from secure_fgl.run.zeros import Ahead, worth_it
 from secure_fgl.store.budgets import BudgetStore
 from secure_fgl.store.captures import record
@@ -180,7 +179,7 @@ class Preparation:
         held.enter_context(planting(parties.others, sites, self.task.spec, apart))
         workers: Workers | None = None
         if count > 1:
-            workers = Workers(parties, count, sites, form, meter, self.watch)
+            workers = Workers(parties, count, sites, meter, self.watch)
             held.callback(workers.kill)
         transport: Transport = workers or (connect or MemoryTransport)(
             watched(parties.others, self.watch)  # of no name here: workers' clients go

@@ -91,12 +91,8 @@ class PartyProcess:
         Args:
             result: digests of what a finished run leaves, at the aggregator.
             document: what ``result.json`` is to hold; written before the kept state is given up.
-
-        Raises:
-            NotOurCode: what ran here was not ours; the ledger stays without its end.
         """
         with self.files:
-            _floors.check()
             models = ClientModels(self.kit.charter.run, self.kit.run_folder, self.kit.keys)
             unkept = keep_own(models, self.session, self.site, self.prepared)
             self.session.close(result)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from audits.evidence.run_files import RunView
 from audits.report.learning.delivered import chosen_by
 from protocols.errors import EvidenceError
-from secure_fgl import _floors
 from secure_fgl.errors import UsageError, path_of
 from secure_fgl.notebook.results import Results
 from secure_fgl.store.captures import found, sweep
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from audits.evidence.steps import Case, Verification
     from audits.report.models import Report
-    from secure_fgl.plugins.finding import Given
+    from secure_fgl.plugins.in_use import Given
     from secure_fgl.store.client_models import ClientModels, Opened
     from secure_fgl.store.trained_model import TrainedModel
 
@@ -84,11 +83,7 @@ class Run(Results):
         Args:
             heads: checkpoints that other parties hold, by party name.
             expect_plan: the digest of the plan that was approved.
-
-        Raises:
-            NotOurCode: what would audit it is not ours.
         """
-        _floors.check()  # every audit begins here
         names, left = self.folder.names, VIEW_LIMIT
 
         def read(name: str) -> bytes:

@@ -18,7 +18,7 @@ from scripts.compare_ledgers import RESULT, differences
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
-from secure_fgl.run.workers.pool import Workers
+from secure_fgl.run.workers import Workers
 from secure_fgl.store.finished_run import Run
 from tests.kept import kept
 from tests.laws.killing import die, play
@@ -61,9 +61,9 @@ def test_two_workers_do_what_one_process_does(
     forked: list[int] = []
     fork = Workers._fork
 
-    def counted(self: Workers, played: Any) -> Any:
-        worker = fork(self, played)
-        forked.append(worker.process)
+    def counted(self: Workers, clients: Any) -> Any:
+        worker = fork(self, clients)
+        forked.append(worker.process.pid)
         return worker
 
     for count in (1, 2):
@@ -119,15 +119,15 @@ def at_exchange(number: int, act: Callable[[Workers], None]) -> Callable[[], Non
     """Return what lets something happen in the run's `number`-th exchange, while workers work."""
 
     def sabotage() -> None:
-        hear, seen = Workers._hear, [0]
+        receive, seen = Workers._receive, [0]
 
-        def heard(self: Workers, worker: Any) -> Any:
+        def received(self: Workers, worker: Any) -> Any:
             seen[0] += 1
             if seen[0] == number:
                 act(self)
-            return hear(self, worker)
+            return receive(self, worker)
 
-        Workers._hear = heard  # type: ignore[method-assign]  # in a child of its own
+        Workers._receive = received  # type: ignore[method-assign]  # in a child of its own
 
     return sabotage
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from protocols.roles.client import ClientSession
-from secure_fgl.run.workers.pool import Workers
+from secure_fgl.run.workers import Workers
 from tests.laws.test_workers import ran, with_workers
 
 

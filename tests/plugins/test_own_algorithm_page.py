@@ -11,7 +11,7 @@ import pytest
 from protocols.plan.plan import Plan
 from secure_fgl.checking.told import UNSEEN
 from secure_fgl.federation import Federation
-from secure_fgl.plugins.finding import GROUPS
+from secure_fgl.plugins.in_use import GROUPS
 from secure_fgl.store.finished_run import Run
 from tests.plugins.page import DATA, FEDPROX, MODEL, PAGE, ROOT, blocks, config, write
 from tests.secure_fgl.cli_tools import invoke

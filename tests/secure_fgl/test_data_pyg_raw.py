@@ -14,8 +14,9 @@ import scipy.sparse as sp
 import torch
 
 from secure_fgl.data import read_dataset
-from secure_fgl.data.sources._shared.opcodes import read_objects
-from secure_fgl.data.sources._shared.refusing import RawRefused, nothing_unpickled
+from secure_fgl.data.sources._shared.files import RawRefused
+from secure_fgl.data.sources._shared.opening import nothing_unpickled
+from secure_fgl.data.sources._shared.planetoid import read_objects
 from tests.secure_fgl.cli_tools import config, invoke
 from tests.secure_fgl.pyg_tools import (
     PICKLED,
@@ -100,6 +101,17 @@ def sparse(rows, columns):
     return python2(matrix)
 
 
+NAMES = (
+    *(b"collections\ndefaultdict", b"numpy\ndtype", b"numpy.core.multiarray\n_reconstruct"),
+    b"scipy.sparse.csr\ncsr_matrix",
+)
+ENDS = (
+    *(b"K\x05\x85R.", b"K\x05\x85\x81.", b"}b.", b"}U\x07contentK\x01sb."),
+    b"N}U\x0c__setstate__K\x01s\x86b.",
+)
+"""Ways to call one of the names that a file may hold, or to change what it stands for."""
+
+
 def test_the_control_of_hostile_files_is_read(tmp_path):
     for number, data in enumerate([python2(np.zeros(4, np.float32)), sparse(2, 3)]):
         (tmp_path / f"{number}").write_bytes(data)
@@ -129,6 +141,11 @@ def test_the_control_of_hostile_files_is_read(tmp_path):
         b"Pplace\n.",
         b"\x80\x02\x82\x01.",
         b"\x80\x02}}b.",
+        b"\x80\x02K\x01r\xff\xff\xff\xff.",
+        b"\x80\x02})" + b"\x85" * 10**6 + b"K\x01s.",
+        b"\x80\x02cnumpy\nndarray\n}U\x05valueK\x01sb.",
+        b"\x80\x02cnumpy\nndarray\n)\x81.",
+        *[b"\x80\x02c" + name + b"\n" + end for name in NAMES for end in ENDS],
         b"\x80\x02(K\x01K\x02.",
         b"\x80\x02h\x05.",
         b"\x80\x02.",
@@ -141,6 +158,7 @@ def test_files_in_no_published_form_are_refused(tmp_path, data):
     (tmp_path / "file").write_bytes(data)
     with pytest.raises(RawRefused):
         read_objects(tmp_path / "file")
+    test_the_control_of_hostile_files_is_read(tmp_path)  # nothing that it changed stays
 
 
 def test_one_list_may_not_stand_for_many_nodes(tmp_path):
@@ -278,7 +296,7 @@ def test_sparse_tables_of_other_sizes_are_refused(tmp_path, shape):
 
 
 def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("secure_fgl.data.sources._shared.raw.LIMIT", 4000)
+    monkeypatch.setattr("secure_fgl.data.sources._shared.opening.LIMIT", 4000)
     path = attributed(tmp_path, more=np.zeros(10_000))
     np.savez_compressed(path, **dict(np.load(path)))
     assert path.stat().st_size < 4000

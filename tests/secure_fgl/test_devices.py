@@ -25,7 +25,7 @@ from secure_fgl.config import Config
 from secure_fgl.devices import choosing, placing
 from secure_fgl.devices.choosing import chosen
 from secure_fgl.devices.placing import Placing
-from secure_fgl.run.workers.count import how_many
+from secure_fgl.run.workers import how_many
 from secure_fgl.store.finished_run import Run
 from tests.secure_fgl.cli_tools import config, invoke
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from protocols.wire.roster import AGGREGATOR_NAME
-from secure_fgl._floors import NotOurCode
 from secure_fgl.errors import UsageError
 from secure_fgl.sites import process as party_process
 from secure_fgl.sites import session, start, stopped, stopping
@@ -67,10 +66,10 @@ def test_a_session_that_could_not_end_answers_no_more(
     assert answerer.answer(END, [b"nobody's word"]).code is Code.UNREADABLE
     assert held(made.folders[AUTHORITY]) and not answerer.broken  # the control
 
-    def foreign() -> None:
-        raise NotOurCode("something else")
+    def fail(*_: object) -> None:
+        raise OSError("no room")
 
-    monkeypatch.setattr(party_process._floors, "check", foreign)
+    monkeypatch.setattr(party_process, "keep_own", fail)
     assert answerer.answer(END, [made.end()]).code is Code.FAILED
     assert not held(made.folders[AUTHORITY])
     assert answerer.broken and not answerer.over

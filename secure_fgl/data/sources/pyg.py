@@ -16,9 +16,10 @@ graphs. Further options:
 Word counts are kept sparse, and no feature is scaled, as in `node_npz`. Regression sets of
 MoleculeNet are refused: their answers are neither 0 nor 1.
 
-No file of a set is unpickled: not Planetoid's raw files, which are pickles (`opcodes`), nor arrays
-of objects, nor what PyG keeps beside a processed set (`opening`). What is not plain numbers and
-texts is refused before it runs, and so are sizes that a file declares and does not have (`raw`).
+No file of a set runs code: Planetoid's raw files, which are pickles, are read by an unpickler that
+knows six names (`planetoid`); arrays of objects, and what PyG keeps beside a processed set, are not
+unpickled (`opening`). What is not plain numbers and texts is refused before it runs, and so are
+sizes that a file declares and does not have.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from algorithms.tasks import Kind
 from secure_fgl.data._folder import unknown
 from secure_fgl.data.records import Dataset
 from secure_fgl.data.sources._shared import opening, pyg_objects
+from secure_fgl.data.sources._shared.files import RawRefused
 from secure_fgl.data.sources._shared.graphs import largest_component
 from secure_fgl.data.sources._shared.options import check_known, flag, fold, published, whole
-from secure_fgl.data.sources._shared.refusing import RawRefused
 from secure_fgl.data.sources._shared.source import Shape
 
 __all__ = ["CLASSES", "NAMES", "PREFIX", "describe", "load"]

@@ -47,7 +47,6 @@ def write_hand_over(
             at work on it, or the file cannot be written.
         SiteData: the file would hold what is the site's own; it is not written.
         EvidenceError: a document of the run is missing or cannot be read.
-        NotOurCode: what would read it is not ours.
     """
     place = place_of(party, run)
     found = Run(place)

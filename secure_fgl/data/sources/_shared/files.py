@@ -1,4 +1,4 @@
-"""Finding and reading `.npz` files of published sets, and saying what is wrong with one.
+"""Finding and reading files of published sets, and saying what is wrong with one.
 
 Errors name the path, why, and what to do; never a value of the data.
 """
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BROKEN",
     "Arrays",
+    "RawRefused",
     "another_file",
     "dense_features",
     "integers",
@@ -51,6 +52,22 @@ BROKEN = (
     zlib.error,
 )
 """What numpy, scipy and the zip reader raise on a file that is damaged or laid out otherwise."""
+
+
+class RawRefused(ValueError):
+    """A file of a data set is not opened, or not further.
+
+    Args:
+        path: which; None where only a library knows.
+        what: what is wrong with it.
+    """
+
+    def __init__(self, path: Path | None, what: str) -> None:
+        super().__init__(
+            f"{path or 'a file of the data set'} is refused: {what}; most likely somebody changed "
+            "or planted it, it was cut short, or the options state other sizes: delete the set's "
+            "folder and let it be fetched again, or correct the options"
+        )
 
 
 def locate(name: str, root: Path | None, file: str) -> Path:

@@ -57,12 +57,6 @@ class Source:
             return None if base is None else f"{base}.{node.attr}"
         return None
 
-    def imported(self, node: ast.AST) -> bool:
-        """Tell whether a name, or the first of a chain, was imported."""
-        while isinstance(node, ast.Attribute):
-            node = node.value
-        return isinstance(node, ast.Name) and node.id in self._origin
-
     def mentions(self) -> Iterator[tuple[int, str]]:
         """Yield (line, what it stands for) of every name, attribute chain and import."""
         for node in self.nodes:
