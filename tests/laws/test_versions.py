@@ -145,7 +145,6 @@ WRITTEN = {
     "audits/bundle/keys.py",
     "audits/bundle/manifest.py",
     "audits/checks/parties/forgotten.py",
-    "audits/exporters/oscal.py",  # OSCAL has a version of its own
     "audits/exporters/sarif.py",  # SARIF has a version of its own
     "audits/report/models.py",
     "audits/findings/release.py",
