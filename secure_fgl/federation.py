@@ -382,7 +382,6 @@ class Federation:
         progress: Progress | bool = False,
         connect: Connect | None = None,
         resume: bool = False,
-        profile: bool = False,
         approvals: Sequence[str | Path] = (),
         tell: Callable[[str], None] = lambda line: None,
     ) -> Run:
@@ -394,7 +393,6 @@ class Federation:
             progress: called after each round; True: a bar, as terminal or notebook wants it.
             connect: makes the transport to all sessions, which are then in this process.
             resume: `out` holds a killed run of this configuration; it goes on to the same result.
-            profile: write into the folder where time and bytes went.
             approvals: files of those who approved this plan, where the policy names approvers.
             tell: called with a line for people at each step of a rehearsal, and with what was put
                 right in the tables of each site of a simulation.
@@ -422,7 +420,7 @@ class Federation:
             raise PlanDrift(differences)
         into = Path(out or self.default_folder())
         if self.config.transport.name == "broker":
-            simulated = resume or profile or approvals or connect or self._whole is not None
+            simulated = resume or approvals or connect or self._whole is not None
             with watched(progress, self.headline) as seen:
                 return rehearse(self, plan or wanted, into, seen, tell, simulated=bool(simulated))
         prepared = self.prepare(plan or wanted)
@@ -439,7 +437,7 @@ class Federation:
                 tell(note)
             folder.make()
             plan_approvals.keep(folder, signed)
-            return prepared.train(folder, seen, connect, resume=resume, profile=profile)
+            return prepared.train(folder, seen, connect, resume=resume)
 
     def default_folder(self) -> Path:
         """Return ``runs/<algorithm>-<data>-<UTC time>``."""

@@ -31,7 +31,6 @@ _FOLDERS = {
     "models": r"[A-Za-z0-9_-]+/(model|last)",
     "forgotten": r".+\.jsonl", "budgets": r".+\.checkpoint",
     "report": r"(report\.(html|json|md)|(inventory|findings|attacks|budget)\.csv)",
-    "profile": r"(profile\.(json|txt)|flames\.svg)",
 }  # fmt: skip
 """What a run folder holds, and files in its folders; see `secure_fgl.store.run_folder`."""
 _KEYS = {"state": "", "captures": "captures", "models": "models"}

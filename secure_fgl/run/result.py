@@ -41,7 +41,6 @@ class Outcome:
         wall: seconds of all rounds.
         peak: KiB of memory that the largest of other processes took.
         workers: how many there were.
-        profile: what the report is told of a profile; None without one.
         result: what ``result.json`` holds, but for the verdict; made by `seal`.
         failed: why no reference could be found; None if they were.
     """
@@ -54,7 +53,6 @@ class Outcome:
     wall: float = 0.0
     peak: int = 0
     workers: int = 0
-    profile: dict[str, Any] | None = None
     result: dict[str, Any] = field(default_factory=dict)
     failed: Exception | None = None
 
@@ -117,8 +115,6 @@ def finish(prepared: Prepared, folder: RunFolder, outcome: Outcome) -> Run:
         "protect_s": round(outcome.wall - outcome.meter.learning, 3),
         "peak_mb": round(peak / 1024, 1),
     }
-    if outcome.profile is not None:
-        result["profile"] = outcome.profile
     folder.document("result.json", {**result, "verdict": NOT_JUDGED})
     run = Run(folder.path)
     judged = Case(run.view())

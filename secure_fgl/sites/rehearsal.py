@@ -138,7 +138,7 @@ def _check(federation: Rehearsed, simulated: bool) -> None:
     chosen(config)  # of a GPU: sites have none
     if simulated or config.faults.drop or config.tracking:
         raise UsageError(
-            "A rehearsal cannot be resumed, profiled or tracked, and takes neither faults.drop, "
+            "A rehearsal cannot be resumed or tracked, and takes neither faults.drop, "
             "approvals nor data that are given in memory.",
             why="its parties run in processes of their own, sign a charter, and read data by name",
             fix="leave it out, or --set transport.name=memory",

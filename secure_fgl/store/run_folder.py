@@ -13,7 +13,6 @@
           report/{inventory.csv,findings.csv,attacks.csv,budget.csv}
           attacks.json  (of audit attack)  attacks/<party>.json  (of audit gather: sites' figures)
           {baseline,waivers,rehearsal}.json  (as audit report took them over)
-          profile/{profile.json,profile.txt,flames.svg}    (of run --profile)
           bundle.zip    (of audit bundle, unless it was written elsewhere)
           approvals.json  (if the policy names approvers)
           charter.json  checkpoints.json    (of audit gather: what all agreed on, models' digests)

@@ -5,19 +5,17 @@ from __future__ import annotations
 import resource
 import signal
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from algorithms.tasks.site import Site
-from crypto import spans
 from protocols.sessions.engine import Session
 from secure_fgl import _floors
 from secure_fgl.isolation import frames
 from secure_fgl.isolation.values import PlainCodec
 from secure_fgl.run import cores
 from secure_fgl.run.driver import Meter
-from secure_fgl.run.profile.watch import Watch
 from secure_fgl.run.workers.failures import told
 
 __all__ = ["CARRY", "CLIENT", "DONE", "END", "Played", "serve"]
@@ -37,14 +35,12 @@ class Played:
         sites: theirs.
         codec: of what goes over the channel.
         meter: takes the time of answers.
-        watch: where the time goes, in a run that is profiled.
     """
 
     sessions: Mapping[str, Session]
     sites: Mapping[str, Site]
     codec: PlainCodec
     meter: Meter
-    watch: Watch | None = None
 
 
 def serve(played: Played, channel: int) -> None:
@@ -54,13 +50,11 @@ def serve(played: Played, channel: int) -> None:
     with suppress(BrokenPipeError):
         while (data := frames.read(channel)) is not None:
             kind, asked = data[:1], played.codec.unpack(data[1:])
-            with played.watch.listening() if played.watch is not None else nullcontext():
-                for said, content in _replies(played, kind, asked):
-                    frames.write(channel, said, played.codec.pack(content))
+            for said, content in _replies(played, kind, asked):
+                frames.write(channel, said, played.codec.pack(content))
 
 
 def _replies(played: Played, kind: bytes, asked: dict[str, Any]) -> Said:
-    spans.reached(asked["round"])
     return _carried(played, asked["deliveries"]) if kind == CARRY else _ended(played, asked)
 
 
@@ -74,9 +68,7 @@ def _carried(played: Played, deliveries: list[tuple[str, bytes]]) -> Said:
     for name, data in deliveries:
         session = played.sessions[name]
         try:
-            spans.count("bytes received", len(data))
             replies = session.receive(data)
-            spans.count("bytes sent", sum(len(reply.data) for reply in replies))
             answers.append([(reply.to, reply.data) for reply in replies])
         except Exception as error:
             failed = told(error)
@@ -94,7 +86,7 @@ def _ended(played: Played, asked: dict[str, Any]) -> Said:
     try:
         _floors.check()
     except ImportError as error:  # what ran here was not ours: the ledgers stay without their ends
-        yield DONE, {"failed": told(error), "peak": 0, "profile": None}
+        yield DONE, {"failed": told(error), "peak": 0}
         return
     for name, session in played.sessions.items():
         failed = None
@@ -109,5 +101,4 @@ def _ended(played: Played, asked: dict[str, Any]) -> Said:
             content |= {"draws": site.draws, "memory": site.memory}
         yield CLIENT, content
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    profile = played.watch.told() if played.watch is not None else None
-    yield DONE, {"failed": None, "peak": peak, "profile": profile}
+    yield DONE, {"failed": None, "peak": peak}

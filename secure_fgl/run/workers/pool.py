@@ -22,7 +22,6 @@ from secure_fgl.isolation import frames, kernel
 from secure_fgl.isolation.values import PlainCodec
 from secure_fgl.run.driver import Meter
 from secure_fgl.run.parties import Parties
-from secure_fgl.run.profile.watch import Watch, watched
 from secure_fgl.run.workers import child
 from secure_fgl.run.workers.failures import again
 from secure_fgl.transports.memory import MemoryTransport, Receiver
@@ -65,7 +64,6 @@ class Workers:
         sites: the clients'; after the run they remember what the workers' did.
         form: the admitted form; its messages may be part of what a site remembers.
         meter: takes the time that clients spend learning, of the slowest worker an exchange.
-        watch: of a run that is profiled; it is told where the workers' time went.
 
     Attributes:
         batch: as of `MemoryTransport`, so that ledgers are the same with any number of workers.
@@ -82,9 +80,8 @@ class Workers:
         sites: Mapping[str, Site],
         form: Form[Any],
         meter: Meter,
-        watch: Watch | None = None,
     ) -> None:
-        self._parties, self._sites, self._meter, self._watch = parties, sites, meter, watch
+        self._parties, self._sites, self._meter = parties, sites, meter
         self._codec = PlainCodec({*CONTROL, *form.messages()})
         names = list(parties.roster.names(Role.CLIENT))
         # Neighbours in different processes: a batch of envelopes then keeps all of them at work.
@@ -110,8 +107,7 @@ class Workers:
             for names in self._shares:
                 own = {name: sessions[name] for name in names}
                 sites = {name: self._sites[name] for name in names}
-                watch = Watch(Role.CLIENT) if self._watch is not None else None
-                played = child.Played(own, sites, self._codec, self._meter, watch)
+                played = child.Played(own, sites, self._codec, self._meter)
                 self._workers.append(self._fork(played))
         finally:
             gc.unfreeze()
@@ -119,7 +115,7 @@ class Workers:
         for name in self._of:
             del sessions[name]
         self._parties.others = sessions
-        self._local = watched(sessions, self._watch)
+        self._local = sessions
 
     def _fork(self, played: child.Played) -> _Worker:
         ours, theirs = socket.socketpair()
@@ -160,7 +156,7 @@ class Workers:
         working = [worker for worker in self._workers if worker.process in asked]
         for worker in working:
             mine = [deliveries[place] for place in asked[worker.process]]
-            content = {"deliveries": [(d.to, bytes(d.data)) for d in mine], "round": self._round}
+            content = {"deliveries": [(d.to, bytes(d.data)) for d in mine]}
             self._say(worker, child.CARRY, content)
         answers: dict[int, list[Delivery]] = {}
         failures: list[tuple[int, BaseException]] = []
@@ -197,15 +193,13 @@ class Workers:
         errors: list[BaseException] = []
         try:
             for worker in self._workers:
-                self._say(worker, child.END, {"memories": memories, "round": self._round})
+                self._say(worker, child.END, {"memories": memories})
             for worker in self._workers:
                 kind, told = self._hear(worker)
                 while kind == child.CLIENT:
                     self._ended(told, notes, errors)
                     kind, told = self._hear(worker)
                 self.peak = max(self.peak, told["peak"])
-                if self._watch is not None and told["profile"] is not None:
-                    self._watch.add(told["profile"])
                 if told["failed"] is not None:
                     errors.append(again(told["failed"]))
         except WorkerDied as error:
@@ -240,10 +234,6 @@ class Workers:
             frames.write(worker.channel, kind, self._codec.pack(content))
         except OSError as error:
             raise self._died(worker) from error
-
-    @property
-    def _round(self) -> int:
-        return self._watch.round if self._watch is not None else 0
 
     @spent("waiting (processes)")
     def _hear(self, worker: _Worker) -> tuple[bytes, Any]:
