@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import Any
 
 from audits.evidence.run_files import read_result
-from crypto.spans import count
 from protocols.errors import EvidenceError
 from protocols.messages import Array
 from secure_fgl.errors import UsageError
@@ -62,7 +61,6 @@ class FileStore:
             while view:
                 view = view[os.write(self._file, view) :]
             synced(self._file)
-            count("bytes of ledgers", len(lines))
         except BaseException:  # an interrupt too: only complete writes stay
             os.ftruncate(self._file, self._size)
             raise

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from algorithms.tasks.site import Site
-from crypto.spans import spent
 from protocols.errors import SecureFglError
 from protocols.forms import Form
 from protocols.sessions.engine import Delivery
@@ -235,7 +234,6 @@ class Workers:
         except OSError as error:
             raise self._died(worker) from error
 
-    @spent("waiting (processes)")
     def _hear(self, worker: _Worker) -> tuple[bytes, Any]:
         try:
             data = frames.read(worker.channel)
