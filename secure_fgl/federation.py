@@ -403,14 +403,14 @@ class Federation:
             Refused: a client refused; its reason stays in its ledger.
             LedgerError: a ledger could not be written; nothing of that exchange was sent.
         """
-        from secure_fgl.notebook.progress import watched
+        from secure_fgl.notebook import watched
         from secure_fgl.run import plan_approvals
         from secure_fgl.run.driver import one_thread_and_deterministic
         from secure_fgl.run.faults import drops
         from secure_fgl.run.resuming import check_same
         from secure_fgl.sites.rehearsal import rehearse
         from secure_fgl.store.run_folder import RunFolder
-        from secure_fgl.tracking.sinks import Sinks
+        from secure_fgl.tracking import Sinks
 
         self.plugins.unchanged()
         if plan is not None:

@@ -102,7 +102,7 @@ def _hold_to(approved: Plan, wanted: Plan) -> None:
 def _announce(plan: Plan, federation: Federation, lines: JsonLog | None, *, table: bool) -> None:
     from secure_fgl.cli._shared.output import say
     from secure_fgl.cli._shared.tables.plan import print_plan, say_first
-    from secure_fgl.devices.choosing import told
+    from secure_fgl.devices import told
     from secure_fgl.sites.start import NOT_SEPARATED
 
     if lines is not None:

@@ -22,7 +22,7 @@ from protocols.wire.roles import Role
 from secure_fgl import _floors
 from secure_fgl.config import Config
 from secure_fgl.data.datasets import is_generated
-from secure_fgl.devices.choosing import chosen, training_on
+from secure_fgl.devices import chosen, training_on
 from secure_fgl.errors import UsageError
 from secure_fgl.run.parties import Parties
 from secure_fgl.transports import Transport

@@ -18,7 +18,7 @@ from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.inputs_digest import weights_digest, weights_of
 from secure_fgl.config import Config
 from secure_fgl.data import Dataset, Masks
-from secure_fgl.devices.choosing import chosen
+from secure_fgl.devices import chosen
 from secure_fgl.run.driver import Meter
 from secure_fgl.run.parties import bare_backend
 from secure_fgl.run.reference import Bystander

@@ -40,7 +40,7 @@ from secure_fgl.charters.facts import Facts
 from secure_fgl.charters.party import ROOT_VARIABLE, new_identity, new_tag_key
 from secure_fgl.config import OWN, Config
 from secure_fgl.data.own import OwnSpec
-from secure_fgl.devices.choosing import chosen
+from secure_fgl.devices import chosen
 from secure_fgl.errors import USAGE, UsageError
 from secure_fgl.isolation.forked import ONE_THREAD, Forked, can_fork
 from secure_fgl.plugins.in_use import Plugins

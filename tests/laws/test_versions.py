@@ -152,7 +152,7 @@ WRITTEN = {
     "audits/findings/waivers.py",
     "protocols/evidence/ledger.py",
     "protocols/plan/plan.py",
-    "secure_fgl/predicting/model_file.py",
+    "secure_fgl/model_file.py",
     "secure_fgl/store/budget_lines.py",
     "secure_fgl/store/bundles.py",  # CycloneDX has a version of its own
     "secure_fgl/charters/identity_file.py",

@@ -16,7 +16,7 @@ import threading
 from typing import Any
 
 from secure_fgl.config import Config
-from secure_fgl.devices.choosing import chosen
+from secure_fgl.devices import chosen
 from secure_fgl.errors import UsageError
 from secure_fgl.run.cores import usable
 
