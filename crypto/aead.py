@@ -15,7 +15,6 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from crypto.errors import InvalidKey, InvalidSeal
 from crypto.samplers import KEY_BYTES
-from crypto.spans import spent
 
 __all__ = ["OVERHEAD", "fingerprint", "lock", "lock_each", "lock_into", "unlock", "unlock_one"]
 
@@ -24,7 +23,6 @@ OVERHEAD = 16
 _NONCE = bytes(12)
 
 
-@spent("cryptography")
 def lock(key: bytes, info: bytes, plaintext: bytes) -> bytes:
     """Return `plaintext` locked under a 32-byte `key` that serves no other message.
 
@@ -34,7 +32,6 @@ def lock(key: bytes, info: bytes, plaintext: bytes) -> bytes:
     return _cipher(key).encrypt(_NONCE, plaintext, info)
 
 
-@spent("cryptography")
 def lock_each(key: bytes, messages: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
     """Return each plaintext locked by itself, under its number, one call and one key for all.
 
@@ -71,7 +68,6 @@ def fingerprint(key: bytes, data: bytes | memoryview) -> bytes:
     return _cipher(key).encrypt(_NONCE, b"", data)
 
 
-@spent("cryptography")
 def unlock(key: bytes, info: bytes, locked: bytes) -> bytes:
     """Return what was locked under `key` and `info`; raises InvalidSeal, or InvalidKey."""
     cipher = _cipher(key)

@@ -25,7 +25,6 @@ from crypto.errors import InvalidKey, InvalidSeal
 from crypto.handles import Mute
 from crypto.samplers import derive
 from crypto.signing.signatures import key_id
-from crypto.spans import spent
 
 __all__ = ["KEY_BYTES", "SEAL_OVERHEAD", "OpeningKey", "SealingKey"]
 
@@ -75,7 +74,6 @@ class SealingKey:
         self._id = self._id or key_id(self._raw)
         return self._id
 
-    @spent("cryptography")
     def seal(self, info: bytes, plaintext: bytes) -> bytes:
         """Seal `plaintext` to this key under `info`; the result is `SEAL_OVERHEAD` bytes longer.
 
@@ -128,7 +126,6 @@ class OpeningKey(Mute):
         """The key to which others seal."""
         return self._public
 
-    @spent("cryptography")
     def open(self, info: bytes, sealed: bytes | memoryview) -> bytes:
         """Return the plaintext sealed to this key under `info`, or raise InvalidSeal."""
         if len(sealed) < SEAL_OVERHEAD:

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from crypto.errors import OutOfRange
 from crypto.samplers import Stream
-from crypto.spans import spent
 
 __all__ = ["MaskSum", "Words", "container", "masked"]
 
@@ -43,7 +42,6 @@ def container(modulus: int) -> np.dtype[np.unsignedinteger[Any]]:
     return np.dtype("<u2" if bits <= 16 else "<u4" if bits <= 32 else "<u8")
 
 
-@spent("cryptography")
 def masked(
     values: Words,
     modulus: int,
@@ -85,7 +83,6 @@ class MaskSum:
         """The sum so far, each value below the modulus; a copy."""
         return self._total.copy()
 
-    @spent("cryptography")
     def add(self, vector: Words) -> None:
         """Add a vector of shape (size,), each value below the modulus; raises OutOfRange."""
         part = _checked(vector, self._modulus)
@@ -99,7 +96,6 @@ class MaskSum:
             # Below the modulus the subtraction wraps to a huge number: the minimum is the residue.
             self._total[:] = np.minimum(wide, wide - np.uint64(self._modulus))
 
-    @spent("cryptography")
     def take(self, plus: Iterable[bytes], minus: Iterable[bytes]) -> None:
         """Take off the masks that `masked(…, plus, minus)` put on: the exact inverse.
 

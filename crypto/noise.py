@@ -33,7 +33,6 @@ from numpy.typing import NDArray
 
 from crypto.errors import OutOfRange
 from crypto.samplers import Stream
-from crypto.spans import spent
 
 __all__ = ["MAX_SCALE", "MIN_SCALE", "TAIL_BITS", "DiscreteGaussian", "DiscreteLaplace", "sampler"]
 
@@ -115,7 +114,6 @@ class _GridNoise(ABC):
         """No draw has a larger magnitude, in grid steps."""
         return (self._length << self._bits) - 1
 
-    @spent("cryptography")
     def sample(self, stream: Stream, count: int) -> NDArray[np.int64]:
         """Return `count` independent draws in grid steps, shape (count,).
 

@@ -16,7 +16,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from crypto.errors import OutOfRange
 from crypto.samplers import Stream
-from crypto.spans import spent
 
 __all__ = [
     "Grid",
@@ -62,7 +61,6 @@ class Grid:
         """The distance of two neighbouring points, in the unit of the values."""
         return self.bound / self.levels
 
-    @spent("encoding")
     def quantise(self, values: NDArray[np.floating[Any]], stream: Stream) -> NDArray[np.int64]:
         """Round each value of shape (d,) to one of its two neighbouring levels, without bias.
 
@@ -156,7 +154,6 @@ class Grid:
 
         return rounded
 
-    @spent("encoding")
     def restore(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return levels, or sums of levels, in the unit of the values; shape kept."""
         return np.asarray(total, dtype=np.int64).astype(np.float64) * self.step
@@ -219,7 +216,6 @@ class Packing:
             raise OutOfRange("A count of values is not negative.")
         return -(-count // self.per)
 
-    @spent("encoding")
     def pack(self, values: NDArray[np.integer[Any]], modulus: int | None = None) -> Words:
         """Return shape (n,) values as shape (coefficients(n),); value k is slot k mod per.
 
@@ -246,7 +242,6 @@ class Packing:
             packed += (packed >> np.int64(63)) & np.int64(self._modulus(modulus))
         return packed.view(np.uint64)
 
-    @spent("encoding")
     def unpack(
         self, coefficients: Words, count: int, modulus: int | None = None
     ) -> NDArray[np.int64]:

@@ -21,7 +21,6 @@ from typing import Final
 
 from crypto.errors import InvalidKey, OutOfRange
 from crypto.samplers import entropy
-from crypto.spans import spent
 
 __all__ = ["MAX_HOLDERS", "PRIME", "SHARE_BYTES", "combine", "new_seed", "split"]
 
@@ -37,7 +36,6 @@ def new_seed() -> bytes:
     return _raw(next(_elements(1)))
 
 
-@spent("cryptography")
 def split(secrets: Sequence[bytes], threshold: int, holders: int) -> list[list[bytes]]:
     """Return one row of shares per holder, `[holder][secret]`, 32 bytes each.
 
@@ -63,7 +61,6 @@ def split(secrets: Sequence[bytes], threshold: int, holders: int) -> list[list[b
     return [list(map(_raw, _at(columns, len(values), width, x))) for x in range(1, holders + 1)]
 
 
-@spent("cryptography")
 def combine(shares: Mapping[int, Sequence[bytes]], threshold: int) -> list[bytes]:
     """Return the secrets that `threshold` holders' rows of shares determine.
 

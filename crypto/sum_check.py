@@ -30,7 +30,6 @@ from crypto.errors import InvalidSum, OutOfRange
 from crypto.handles import Mute
 from crypto.masks import Words, container
 from crypto.samplers import Stream, derive
-from crypto.spans import spent
 
 __all__ = ["SumCheck", "check_words"]
 
@@ -70,7 +69,6 @@ class SumCheck(Mute):
         self._key, self._label, self._length, self._modulus = key, label, length, modulus
         self.size = check_words(modulus, bits)
 
-    @spent("cryptography")
     def of(self, values: NDArray[np.int64], name: str) -> Words:
         """Return the words of one party's vector.
 
@@ -83,7 +81,6 @@ class SumCheck(Mute):
         """
         return self._reduced(self._hash(values) + self._pad(name))
 
-    @spent("cryptography")
     def verify(self, total: NDArray[np.int64], words: Words, names: Sequence[str]) -> None:
         """See that a total is the sum of what just these parties added up.
 

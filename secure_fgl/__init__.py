@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from secure_fgl.data import Graph, GraphSet, Ratings, load_dataset
     from secure_fgl.errors import PlanDrift, UsageError
     from secure_fgl.federation import Federation
-    from secure_fgl.predicting.model_file import load_model
+    from secure_fgl.model_file import load_model
     from secure_fgl.store.finished_run import Run
 
 __all__ = [
@@ -74,7 +74,7 @@ def __getattr__(name: str) -> Any:
 
         return Run
     if name == "load_model":
-        from secure_fgl.predicting.model_file import load_model
+        from secure_fgl.model_file import load_model
 
         return load_model
     if name in ("Graph", "GraphSet", "Ratings", "load_dataset"):

@@ -381,7 +381,6 @@ class Federation:
         progress: Progress | bool = False,
         connect: Connect | None = None,
         resume: bool = False,
-        profile: bool = False,
         approvals: Sequence[str | Path] = (),
         tell: Callable[[str], None] = lambda line: None,
     ) -> Run:
@@ -393,7 +392,6 @@ class Federation:
             progress: called after each round; True: a bar, as terminal or notebook wants it.
             connect: makes the transport to all sessions, which are then in this process.
             resume: `out` holds a killed run of this configuration; it goes on to the same result.
-            profile: write into the folder where time and bytes went.
             approvals: files of those who approved this plan, where the policy names approvers.
             tell: called with a line for people at each step of a rehearsal, and with what was put
                 right in the tables of each site of a simulation.
@@ -404,14 +402,14 @@ class Federation:
             Refused: a client refused; its reason stays in its ledger.
             LedgerError: a ledger could not be written; nothing of that exchange was sent.
         """
-        from secure_fgl.notebook.progress import watched
+        from secure_fgl.notebook import watched
         from secure_fgl.run import plan_approvals
         from secure_fgl.run.driver import one_thread_and_deterministic
         from secure_fgl.run.faults import drops
         from secure_fgl.run.resuming import check_same
         from secure_fgl.sites.rehearsal import rehearse
         from secure_fgl.store.run_folder import RunFolder
-        from secure_fgl.tracking.sinks import Sinks
+        from secure_fgl.tracking import Sinks
 
         self.plugins.unchanged()
         if plan is not None:
@@ -421,7 +419,7 @@ class Federation:
             raise PlanDrift(differences)
         into = Path(out or self.default_folder())
         if self.config.transport.name == "broker":
-            simulated = resume or profile or approvals or connect or self._whole is not None
+            simulated = resume or approvals or connect or self._whole is not None
             with watched(progress, self.headline) as seen:
                 return rehearse(self, plan or wanted, into, seen, tell, simulated=bool(simulated))
         prepared = self.prepare(plan or wanted)
@@ -438,7 +436,7 @@ class Federation:
                 tell(note)
             folder.make()
             plan_approvals.keep(folder, signed)
-            return prepared.train(folder, seen, connect, resume=resume, profile=profile)
+            return prepared.train(folder, seen, connect, resume=resume)
 
     def default_folder(self) -> Path:
         """Return ``runs/<algorithm>-<data>-<UTC time>``."""

@@ -23,7 +23,7 @@ TUTORIALS = (
 )
 HOW_TO = (
     *("keep-a-budget", "survive-drop-outs", "resume-a-run", "audit-a-bundle", "waive-a-finding"),
-    *("follow-a-run", "install"),
+    *("follow-a-run", "install", "profile-a-run"),
 )
 
 

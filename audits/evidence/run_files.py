@@ -29,7 +29,7 @@ POLICY_LIMIT = 1 << 20  # bytes; a policy is about a kilobyte
 LEDGER_LIMIT = 1 << 30  # bytes; an entry takes about 1 kB
 RESULT_LIMIT = 4 << 20  # bytes
 METRICS_LIMIT = 64 << 20  # bytes
-MACHINE = ("run_dir", "peak_mb", "profile", "protect_s", "wall_s")
+MACHINE = ("run_dir", "peak_mb", "protect_s", "wall_s")
 """What ``result.json`` says of the machine that a run was on; no ledger binds it."""
 UNREADABLE = "unreadable"  # in place of the digest of weights that cannot be read
 

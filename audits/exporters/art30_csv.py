@@ -9,12 +9,9 @@ from __future__ import annotations
 import csv
 import io
 
-from audits.exporters._drafts import persons
+from audits.exporters.assessment import persons
 from audits.report import words
 from audits.report.models import Egress, Report
-
-NAME = "art30-csv"
-FILE = "article-30.csv"
 
 PEOPLE = (
     "(a) controller: name and contact details",

@@ -19,11 +19,6 @@ from audits.findings.changes import lost
 from audits.report.models import Report
 from audits.report.sections import Waived
 
-NAME = "junit"
-FILE = "audit-junit.xml"
-BROKEN_TOO = True
-"""That the evidence is broken is what a CI has to see."""
-
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _NEVER = "1970-01-01T00:00:00"
 _GRAVE = ("critical", "high")

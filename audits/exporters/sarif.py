@@ -19,10 +19,6 @@ from audits.findings.changes import lost
 from audits.report.models import Finding, Report, Severity
 from audits.report.sections import Change
 
-NAME = "sarif"
-FILE = "audit.sarif"
-NEEDS_PLAN = True
-
 SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 )

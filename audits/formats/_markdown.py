@@ -9,7 +9,6 @@ from audits.attacks._shared.models import AttackRow, NotTested, Value
 from audits.attacks._shared.payloads import PAYLOADS
 from audits.report import words
 from audits.report.attack_words import POWER, clients, reading, show, verdict
-from audits.report.method import said_of
 from audits.report.models import Report
 from audits.report.words import visible
 from audits.views.seen import View
@@ -227,22 +226,3 @@ def _started(found: View) -> list[str]:
 
 def _list(lines: Sequence[str]) -> str:
     return "\n".join(f"- {plain(line)}" for line in lines) or "Nothing."
-
-
-def cost(report: Report) -> str:
-    """Return section 11."""
-    found = report.cost
-    if found is None:
-        return said_of(None)
-    spent = ((words.role(x.role), x.kind, f"{x.ms / 1000:.2f}") for x in found.spent)
-    written = (
-        (words.role(x.role), str(x.syncs), words.size(x.ledger_bytes), words.size(x.state_bytes))
-        for x in found.written
-    )
-    return "\n\n".join(
-        (
-            said_of(found),
-            table(("role", "spent on", "seconds"), spent),
-            table(("role", "syncs", "ledgers", "kept state"), written),
-        )
-    )

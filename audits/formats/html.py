@@ -15,7 +15,6 @@ from audits.findings.limitations import named
 from audits.plots import budget_timeline as timeline
 from audits.plots import clusters, curves, dots, flows, seen, stacks, svg
 from audits.report import attack_words, words
-from audits.report.method import said_of
 from audits.report.models import Denied, Egress, PartyFacts, Report, Vanished
 from audits.report.sections import Labelled, RoundBytes
 from audits.views.seen import View
@@ -39,7 +38,6 @@ CONTENTS = (
     ("changes", "Changes"),
     ("obligations", "Obligations"),
     ("method", "Method and limits"),
-    ("cost", "What protection cost"),
     ("evidence", "Evidence"),
 )
 
@@ -89,7 +87,6 @@ def _environment() -> Environment:
         plural=words.plural,
         power_means=attack_words.POWER,
         span=words.span,
-        said_of=said_of,
         split=words.split,
         round_name=words.round_name,
         meter=svg.meter,

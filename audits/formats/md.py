@@ -60,9 +60,7 @@ def render(report: Report) -> dict[str, bytes]:
         _obligations(report),
         "## 10. Method, and what this report does not show",
         _method(report),
-        "## 11. What protection cost",
-        tried.cost(report),
-        "## 12. Integrity",
+        "## 11. Integrity",
         f"**{_(report.integrity.verdict)}**",
         _table(
             ("step", "status", "detail"),

@@ -30,7 +30,7 @@ from audits.report.learning.curves import curves
 from audits.report.learning.delivered import never_trained
 from audits.report.learning.references import in_words, little, table, worth
 from audits.report.limits import limits
-from audits.report.method import cost, method
+from audits.report.method import method
 from audits.report.models import Dropouts, Egress, Finding, Head, Integrity, Report, Subject
 from audits.report.obligations import obligations
 from audits.report.roles import role_views
@@ -117,7 +117,6 @@ def report_of(case: Case) -> Report:
         references=tuple(Fact(name=name, value=value) for name, value in table(case.result)),
         curves=curves(case.metrics),
         method=method(case.result, tried),
-        cost=cost(case.result),
         limits=cautions,
         integrity=_integrity(case.view, evidence),
     )

@@ -17,7 +17,6 @@ from audits.report.learning.curves import Curve
 from audits.report.sections import (
     Changes,
     Clusters,
-    Cost,
     Fact,
     Method,
     Obligation,
@@ -354,6 +353,5 @@ class Report(Shown):
     references: tuple[Fact, ...] = ()
     curves: tuple[Curve, ...] = ()
     method: Method
-    cost: Cost | None = None
     limits: tuple[str, ...] = Setting(description="what is not shown, or not protected")
     integrity: Integrity

@@ -87,7 +87,7 @@ def obligations(
         spent: section 4.
         tried: sections 5 and 6.
         found: section 7.
-        evidence: section 12.
+        evidence: section 11.
         limits: of section 10.
     """
     there = _there(diff, egress, spent, tried, found, evidence, limits)

@@ -24,44 +24,6 @@ class Fact(Strict):
     value: str = Setting(description="as text")
 
 
-class Spent(Strict):
-    """What one role spent on one kind of work, in milliseconds."""
-
-    role: str = Setting(description="whose")
-    kind: str = Setting(description="of work, for example `protection`")
-    ms: int = Setting(description="milliseconds of all its processes")
-
-
-class Written(Strict):
-    """What one role wrote before anything left it: syncs of the disk, and bytes."""
-
-    role: str = Setting(description="whose")
-    syncs: int = Setting(description="times that the disk was waited for")
-    ledger_bytes: int = Setting(description="bytes of ledgers")
-    state_bytes: int = Setting(description="bytes of kept state")
-
-
-class Cost(Strict):
-    """What protection cost, as a run that was profiled measured it itself.
-
-    Attributes:
-        wall_ms: from the first session to the last.
-        workers: processes beside the first; their time is counted too.
-        learning_ms, protection_ms, disk_ms: of all processes; protection is all but learning and
-            waiting for other processes, and the disk is part of it.
-        syncs_a_round: the mean.
-    """
-
-    wall_ms: int
-    workers: int
-    learning_ms: int
-    protection_ms: int
-    disk_ms: int
-    syncs_a_round: int
-    spent: tuple[Spent, ...]
-    written: tuple[Written, ...]
-
-
 class StepFacts(Strict):
     """One verification step."""
 

@@ -45,7 +45,6 @@ from crypto.homomorphic.seal_files import Heads, Scratch, seal
 from crypto.homomorphic.seal_sums import WordSum, reduce_once
 from crypto.homomorphic.words60 import PAIR_BYTES, WORD_BITS, pack60, unpack60
 from crypto.rest import lock_at_rest, unlock_at_rest
-from crypto.spans import spent
 
 __all__ = ["BFV44", "BFV48", "MAX_TERMS", "Parameters", "SealBfv", "SealRing"]
 
@@ -122,7 +121,6 @@ class SealRing(PlainRing):
             raise SelfTestFailed
         self._heads = Heads.learn(self._context, DEGREE, len(primes))
 
-    @spent("cryptography")
     def keygen(self) -> tuple[PublicKey, SecretKey]:
         """Make a key pair from SEAL's generator, which is seeded by the operating system."""
         generator = seal.KeyGenerator(self._context)
@@ -176,7 +174,6 @@ class SealRing(PlainRing):
             raise InvalidKey from None
         return PublicKey(self.name, raw, encryptor)
 
-    @spent("cryptography")
     def zeros(self, key: PublicKey, ciphertexts: int) -> bytes:
         """Return so many fresh encryptions of zero; raises OutOfRange or InvalidKey."""
         encryptor = key.use(self.name)
@@ -186,7 +183,6 @@ class SealRing(PlainRing):
             rows = (self._zero(encryptor, scratch) for _ in range(ciphertexts))
             return b"".join(self.to_wire(row) for row in rows)
 
-    @spent("cryptography")
     def encrypt(
         self, key: PublicKey, coefficients: NDArray[np.uint64], zeros: bytes | None = None
     ) -> bytes:
@@ -244,7 +240,6 @@ class SealRing(PlainRing):
         """Return what stands for plaintext mod t inside c0: residues below q, shape kept."""
 
     @abstractmethod
-    @spent("cryptography")
     def decrypt(self, key: SecretKey, blob: bytes) -> NDArray[np.uint64]:
         """Return every coefficient of every ciphertext, shape (ciphertexts * degree,)."""
 
@@ -310,7 +305,6 @@ class SealBfv(SealRing):
     def _from_wire(self, blob: bytes | memoryview) -> NDArray[np.uint64]:
         return unpack60(blob)
 
-    @spent("cryptography")
     def decrypt(self, key: SecretKey, blob: bytes) -> NDArray[np.uint64]:
         """Return every coefficient of every ciphertext, shape (ciphertexts * degree,).
 

@@ -32,7 +32,6 @@ from crypto.errors import InvalidCiphertext
 from crypto.homomorphic.bfv_parts import SecretKey
 from crypto.homomorphic.bfv_sealapi import DEGREE, Opener, Parameters, SealRing
 from crypto.homomorphic.seal_files import Scratch, seal
-from crypto.spans import spent
 
 __all__ = ["CKKS26", "SealCkks"]
 
@@ -58,7 +57,6 @@ class SealCkks(SealRing):
         signed += (signed < 0) * np.int64(self.prime)
         return signed.view(np.uint64)
 
-    @spent("cryptography")
     def decrypt(self, key: SecretKey, blob: bytes) -> NDArray[np.uint64]:
         """Return every coefficient mod t of every ciphertext, shape (ciphertexts * degree,).
 

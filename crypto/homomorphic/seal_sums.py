@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crypto.errors import OutOfRange
-from crypto.spans import spent
 
 __all__ = ["WordRing", "WordSum", "reduce_once"]
 
@@ -56,7 +55,6 @@ class WordSum:
         """How many plaintext values the sum holds."""
         return 0 if self._sum is None else len(self._sum) * self._ring.degree
 
-    @spent("cryptography")
     def add(self, blob: bytes) -> None:
         """Add an upload; raises InvalidCiphertext, or OutOfRange for one too many."""
         if self._count >= self._ring.max_terms:
@@ -72,14 +70,12 @@ class WordSum:
                 reduce_once(row, self._ring.prime)
         self._count += 1
 
-    @spent("cryptography")
     def add_plain(self, coefficients: NDArray[np.uint64]) -> None:
         """Add plaintext mod t, one value per coefficient; raises OutOfRange."""
         if self._sum is None or np.size(coefficients) != self.coefficients:
             raise OutOfRange("Add plaintext with exactly one value per coefficient of the sum.")
         self._sum = self._ring.shifted(self._sum, self._ring.plain_rows(coefficients))
 
-    @spent("cryptography")
     def to_bytes(self) -> bytes:
         """Return the sum in wire form; raises OutOfRange if nothing was added."""
         if self._sum is None:

@@ -64,7 +64,6 @@ from crypto.homomorphic.seeded_keys import SeededRing, binomial
 from crypto.homomorphic.vectors import polynomials, unit
 from crypto.homomorphic.words60 import PAIR_BYTES, pack60, unpack60
 from crypto.samplers import Stream, derive, entropy
-from crypto.spans import spent
 
 __all__ = ["COSINE", "GRID_BITS", "PRODUCT_BYTES", "Operand", "Similarity", "similarity"]
 
@@ -142,7 +141,6 @@ class Similarity(SeededRing):
         with Scratch() as scratch:
             return Operand([self._transformed(row, scratch) for row in rows])
 
-    @spent("cryptography")
     def product(self, key: PublicKey, left: Operand, right: Operand, seed: bytes) -> bytes:
         """Return the masked product of two uploads, `PRODUCT_BYTES` long (O3); at the aggregator.
 

@@ -66,7 +66,6 @@ from crypto.homomorphic.seal_sums import reduce_once
 from crypto.homomorphic.weights import Weights
 from crypto.homomorphic.words60 import WORD_BITS
 from crypto.samplers import Stream, derive, entropy
-from crypto.spans import spent
 
 __all__ = ["MAX_SQUARES", "WEIGHTED", "WeightedBfv", "weighted"]
 
@@ -98,7 +97,6 @@ class WeightedBfv(SealBfv):
         """Return round(q m / t) for each m: with q = 1 mod t, q div t times m, or one more."""
         return rows * np.uint64(_STEP) + (rows >> np.uint64(43))
 
-    @spent("cryptography")
     def combine(
         self,
         key: PublicKey,

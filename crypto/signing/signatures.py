@@ -16,7 +16,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 
 from crypto.errors import InvalidKey, InvalidSignature, OutOfRange
 from crypto.handles import Mute
-from crypto.spans import spent
 
 __all__ = ["KEY_BYTES", "SIGNATURE_BYTES", "SigningKey", "VerifyKey", "key_id"]
 
@@ -95,7 +94,6 @@ class VerifyKey:
         """Check that this key signed (domain, message); raises InvalidSignature otherwise."""
         self.verify_raw(signature, _framed(domain, message))
 
-    @spent("signatures")
     def verify_raw(self, signature: bytes, message: bytes) -> None:
         """Verify plain RFC 8032 Ed25519 without a domain; raises InvalidSignature.
 
@@ -160,7 +158,6 @@ class SigningKey(Mute):
         """Return the 64-byte signature of (domain, message); raises OutOfRange for a bad domain."""
         return self._key.sign(_framed(domain, message))
 
-    @spent("signatures")
     def sign_raw(self, message: bytes) -> bytes:
         """Sign without a domain: for the foreign formats of `checkpoint` and `dsse` in this folder.
 

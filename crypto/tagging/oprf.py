@@ -24,7 +24,6 @@ from typing import Final
 
 from crypto.errors import InvalidKey, OutOfRange
 from crypto.handles import Mute
-from crypto.spans import spent
 from crypto.tagging import ristretto
 from crypto.tagging.ristretto import POINT_BYTES, SCALAR_BYTES, UNIFORM_BYTES, Spread
 
@@ -117,7 +116,6 @@ class KeyShare(Mute):
         (inverse,) = ristretto.inverses([other._scalar])
         return KeyShare(ristretto.multiply_scalars(self._scalar, inverse)), other
 
-    @spent("cryptography")
     def evaluate(self, points: Sequence[bytes], spread: Spread = map) -> list[bytes]:
         """Multiply a client's points by this share (BlindEvaluate, RFC 9497 section 3.3.1).
 
@@ -144,7 +142,6 @@ class Blinded(Mute):
         self._inputs, self._blinds = list(inputs), list(blinds)
         self.points = ristretto.multiply(self._blinds, _to_points(self._inputs, spread), spread)
 
-    @spent("cryptography")
     def finalize(self, evaluated: Sequence[bytes], spread: Spread = map) -> list[bytes]:
         """Return the output of every input, 64 bytes each (Finalize, RFC 9497 section 3.3.1).
 
@@ -167,7 +164,6 @@ def _output(given: bytes, point: bytes, label: bytes) -> bytes:
     return hashlib.sha512(b"".join(parts)).digest()
 
 
-@spent("cryptography")
 def blind(inputs: Sequence[bytes], spread: Spread = map) -> Blinded:
     """Blind a batch of inputs, each with a fresh uniform scalar (Blind, RFC 9497 section 3.3.1).
 

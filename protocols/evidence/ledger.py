@@ -22,7 +22,6 @@ from crypto.signing.canonical import canonical, parse
 from crypto.signing.checkpoint import Checkpoint
 from crypto.signing.merkle import Tree
 from crypto.signing.signatures import SigningKey
-from crypto.spans import spent
 from protocols.errors import EvidenceError, LedgerError, OtherEvidence, OtherState
 from protocols.versions import LEDGER
 from protocols.wire.header import NONE
@@ -110,7 +109,6 @@ class Ledger:
         self.head, self.size = NONE, 0
         self._written = 0  # bytes that are durable
 
-    @spent("ledger")
     def record(self, kind: str, facts: Mapping[str, Any]) -> None:
         """Append an entry; it is durable only after :meth:`commit`.
 
@@ -148,7 +146,6 @@ class Ledger:
         self.head, self.size = head_of(line), self.size + 1
         self._failed = False
 
-    @spent("ledger")
     def commit(self) -> None:
         """Make all entries so far durable in one write.
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crypto.spans import spent
 from protocols.errors import BadEnvelope, UnfitMessage
 from protocols.messages import Field, Message
 
@@ -33,7 +32,6 @@ def bundle_bytes(kinds: Sequence[type[Message]], dims: Mapping[str, int]) -> int
     return sum(field_bytes(field, dims) for kind in kinds for field in kind.fields)
 
 
-@spent("encoding")
 def encode(
     messages: Sequence[Message],
     dims: Mapping[str, int],
@@ -58,7 +56,6 @@ def encode(
     return b"".join(parts)
 
 
-@spent("encoding")
 def pieces(
     kinds: Sequence[type[Message]], data: bytes, dims: Mapping[str, int]
 ) -> list[memoryview]:
@@ -115,7 +112,6 @@ def as_array(value: Any, name: str) -> NDArray[Any]:
         raise UnfitMessage(f"{name} is not an array of one shape.") from error
 
 
-@spent("encoding")
 def decode(
     kinds: Sequence[type[Message]], data: bytes, dims: Mapping[str, int]
 ) -> tuple[Message, ...]:

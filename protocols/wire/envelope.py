@@ -13,7 +13,6 @@ import hmac
 import struct
 from dataclasses import dataclass
 
-from crypto.spans import spent
 from protocols.errors import BadEnvelope, OtherEnvelope
 from protocols.versions import ENVELOPE
 from protocols.wire.header import HEADER_LIMIT, WIDTH, Header
@@ -32,7 +31,6 @@ class Envelope:
     signature: bytes
     body: bytes | memoryview
 
-    @spent("encoding")
     def encode(self) -> bytes:
         """Return the bytes that travel."""
         header = self.header.encode()
@@ -48,7 +46,6 @@ class Envelope:
         )
 
     @classmethod
-    @spent("encoding")
     def decode(cls, data: bytes) -> Envelope:
         """Parse strictly; sizes first, then the header, then the body's digest.
 

@@ -28,7 +28,7 @@ from secure_fgl.attack_inputs.materials import material
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
-from secure_fgl.past_runs.deleting import delete
+from secure_fgl.past_runs import delete
 from secure_fgl.plugins.in_use import Given
 from secure_fgl.store.append_only import append
 from secure_fgl.store.files import content

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import torch
 
 from algorithms.tasks import Site, Task
 from protocols.forms import Algorithm, Exchange, Form
@@ -25,14 +26,15 @@ from protocols.wire.control import CONTROL
 from secure_fgl import _floors
 from secure_fgl.config import ModelConfig
 from secure_fgl.federation import Federation
-from secure_fgl.isolation.values import PlainCodec, said
+from secure_fgl.isolation.values import PlainCodec, messages, said
 from secure_fgl.plugins.in_use import Plugins
 from secure_fgl.plugins.loading import load, run
 from secure_fgl.run.simulation import Preparation
 from secure_fgl.store.finished_run import Run
 from secure_fgl.transports.memory import MemoryTransport
 
-__all__ = ["Played", "Probe", "Wrap", "play", "run_again", "several"]
+__all__ = ["Played", "Probe", "Wrap", "anew", "held_out_labels", "play", "run_again", "several"]
+
 
 Wrap = Callable[["Probe", Form[Any], Exchange], Exchange]
 """Returns an exchange of a form with another answer."""
@@ -187,3 +189,54 @@ def play(probe: Probe, out: Path, *, wraps: Sequence[Wrap] = (), resume: bool = 
         run = probe.run(out, plan=plan, connect=connect, resume=resume)
     printed.writelines(f"{warning.message}\n" for warning in warned or ())
     return Played(run, plan, notes.answers, sent, notes.messages, notes.largest, printed.getvalue())
+
+
+# Answers by a file that was run anew, from memory that was written down and read again.
+#
+# A client's process may be another one in every round: it was killed, or answers are isolated. So
+# all that one answer leaves for the next lies in `site.memory`, in values that kept state can
+# hold. Here every answer is computed by a module that was run just now, and messages and memory
+# go through the codec of isolated answers. What a file remembers elsewhere (in a global, in a
+# function's closure) is gone then, and so is what a client's side would hand to the aggregator's
+# behind the plan's back.
+
+
+def anew(probe: Probe, form: Form[Any], exchange: Exchange) -> Exchange:
+    """Return an exchange whose every answer is computed by plug-ins that were run anew."""
+    codec = PlainCodec({*CONTROL, *form.messages()})
+
+    def answer(site: Site, *given: Message) -> Any:
+        with run_again(probe.plugins):
+            _, algorithm = Federation.from_config(probe.config, tuple(probe.plugins)).build()
+            fresh = next(f for f in algorithm.forms if f.name == form.name)
+            mine = next(e for e in fresh.exchanges if e.name == exchange.name)
+            there = PlainCodec({*CONTROL, *fresh.messages()})
+            known = there.unpack(codec.pack({"given": given, "memory": site.memory}))
+            site.memory = known["memory"]
+            rows = said(several(mine.answer(site, *known["given"])))
+            back = codec.unpack(there.pack({"memory": site.memory, "said": rows}))
+        site.memory = back["memory"]
+        return messages(back["said"], exchange.back) if exchange.back else None
+
+    return replace(exchange, answer=answer)
+
+
+# Sites whose held-out records have other labels: what is said of training must not notice.
+
+
+def held_out_labels(probe: Probe, sites: Sequence[Site]) -> None:
+    """Give every record that trains nowhere another label, or another rating."""
+    task, _ = probe.build()
+    for site in sites:
+        site.data = _changed(site.data, task.spec)
+
+
+def _changed(data: Any, spec: Any) -> Any:
+    others = ~torch.as_tensor(data.train)
+    if spec.task == "rating":
+        flipped = spec.lowest + spec.highest - data.rating
+        return replace(data, rating=torch.where(others, flipped, data.rating))
+    if data.y.ndim > 1:  # labels that are answered with 0 or 1, or not at all
+        return replace(data, y=torch.where(others[:, None], 1 - data.y, data.y))
+    moved = torch.where(others & (data.y >= 0), (data.y + 1) % spec.classes, data.y)
+    return replace(data, y=moved, **({"kept": {}} if spec.task == "node" else {}))

@@ -34,9 +34,8 @@ def check(
 
     Exit code: 2 the file cannot be used, 3 a law is broken, 4 with --strict, 0.
     """
-    from secure_fgl.checking.laws import LAWS, admitted, ask
+    from secure_fgl.checking.laws import LAWS, admitted, ask, told
     from secure_fgl.checking.subject import subject_of
-    from secure_fgl.checking.told import told
     from secure_fgl.cli._shared.output import print_json, say
 
     with subject_of([file, *plugins], settings) as subject:
@@ -67,7 +66,7 @@ def _code(outcomes: list[Outcome], *, strict: bool) -> int:
 def _document(
     subject: Subject, presets: Presets, outcomes: list[Outcome], learnt: list[tuple[str, str]]
 ) -> dict[str, object]:
-    from secure_fgl.checking.told import UNSEEN
+    from secure_fgl.checking.laws import UNSEEN
 
     plugin = subject.main
     return {
@@ -82,7 +81,7 @@ def _document(
 def _print(
     subject: Subject, presets: Presets, outcomes: list[Outcome], learnt: list[tuple[str, str]]
 ) -> None:
-    from secure_fgl.checking.told import UNSEEN
+    from secure_fgl.checking.laws import UNSEEN
     from secure_fgl.cli._shared.output import WORDS, cell, console, grid, print_pairs, say
 
     plugin, out = subject.main, console(stderr=False)

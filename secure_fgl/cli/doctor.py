@@ -28,6 +28,6 @@ def doctor(
     Exits 2 if something is wrong, 4 with --strict where something was not checked.
     """
     from secure_fgl.cli._shared.checks import show
-    from secure_fgl.doctor.machine import examine
+    from secure_fgl.doctor import examine
 
     return show(list(examine(folder)), format, strict=strict)

@@ -14,7 +14,7 @@ from secure_fgl.cli._shared.plugins import given_plugins
 from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
 if TYPE_CHECKING:
-    from secure_fgl.predicting.evaluation import Evaluation
+    from secure_fgl.predicting import Evaluation
 
 
 class Part(StrEnum):
@@ -53,8 +53,8 @@ def evaluate(
     from secure_fgl.data.about import digest_of
     from secure_fgl.data.own import load_site, site_rng
     from secure_fgl.errors import UsageError
-    from secure_fgl.predicting.evaluation import evaluate as evaluated
-    from secure_fgl.predicting.new_records import spec_for
+    from secure_fgl.predicting import evaluate as evaluated
+    from secure_fgl.predicting import spec_for
     from secure_fgl.run.naming import learning_seed
     from secure_fgl.store.files import Folder, replace
 

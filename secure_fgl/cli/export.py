@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -19,19 +19,12 @@ def export(
         typer.Option(
             "--to",
             metavar="FORM",
-            help="cnil-pia (JSON), dpia-md (GDPR, Article 35), art30-csv (GDPR, Article 30), "
-            "nist-800-226 (claims of differential privacy), oscal (assessment results), dpv "
-            "(inventory, JSON-LD), sarif (2.1.0), or junit (XML).",
+            help="dpia-md (impact assessment, GDPR, Article 35), cnil-pia (the same as JSON, for "
+            "the CNIL's tool), art30-csv (GDPR, Article 30), sarif (2.1.0), or junit (XML).",
         ),
     ],
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File to write; by default stdout.")
-    ] = None,
-    catalog: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Of oscal: your own catalogue of controls (OSCAL, JSON)."
-        ),
     ] = None,
     data: Annotated[
         Path | None,
@@ -47,10 +40,6 @@ def export(
     was not tested is never passed, and in junit a critical or high finding is a
     failure. Waivers that the run keeps are judged today.
 
-    oscal names the controls of your catalogue, and no others: those with a
-    property secure-fgl whose value is an attack (A05), a step of audit verify
-    (step tree) or a finding's rule. Whether a control is met is for people to say.
-
     Exit code, the first that applies:
 
     5: the evidence is broken, and no draft but junit is made of it.
@@ -61,9 +50,7 @@ def export(
 
     0: none of these.
     """
-    from audits.accounting.account import account
-    from audits.exporters import EXPORTERS, of_account, of_broken
-    from audits.exporters import export as draft
+    from audits.exporters import EXPORTERS, OF_BROKEN
     from audits.report.build import build_report
     from protocols.errors import EvidenceError
     from secure_fgl.cli._shared.gate import FailOn, codes_of, tell_codes
@@ -74,17 +61,15 @@ def export(
     from secure_fgl.scanning import at_hand, refuse_found
     from secure_fgl.store.finished_run import Run
 
-    form = choose("form", to, EXPORTERS)
+    form = choose("form", to, tuple(EXPORTERS))
     view = with_waivers(Run(run).view(), None, drop=False)  # in force today, as for a report
     made = build_report(view)
     codes = codes_of(made, FailOn.never, strict=False)
-    if codes[0] == BROKEN and not of_broken(form):
+    if codes[0] == BROKEN and form not in OF_BROKEN:
         failed = [s for s in made.integrity.steps if s.status == "FAIL"]
         with advice():
             raise EvidenceError(failed[0].name, f"{failed[0].detail}; no draft is made of it")
-    spent = account(view) if of_account(form) else None
-    controls, plan = _catalog(form, catalog), view.plan_text.decode("utf-8", "replace")
-    content = draft(made, form, plan, spent, controls)
+    content = EXPORTERS[form](made, view.plan_text.decode("utf-8", "replace"))
     refuse_found(form, content, at_hand(data))
     if out is None:
         sys.stdout.write(content.decode("utf-8"))
@@ -95,19 +80,6 @@ def export(
         say("A draft: people fill in the rest, check it and sign it.")
     tell_codes(applies := [code for code in codes if code in (BROKEN, DRIFT)] or [OK])
     return applies[0]
-
-
-def _catalog(form: str, path: Path | None) -> Any:
-    """Return the catalogue that is given; raises UsageError unless it is, and only if it is due."""
-    from audits.exporters import of_catalog
-    from secure_fgl.cli._shared.inputs import _document
-    from secure_fgl.errors import UsageError
-
-    if of_catalog(form) is (path is None):
-        what = f"{form} needs --catalog FILE." if path is None else f"{form} takes no --catalog."
-        raise UsageError(what, fix="give your own catalogue of controls, with --to oscal")
-    fix = "give a catalogue of OSCAL, as JSON"
-    return None if path is None else _document(path, "catalogue", fix)
 
 
 def _save(path: Path, content: bytes) -> None:

@@ -66,7 +66,7 @@ def export(
     if to.suffix == ".onnx":
         from secure_fgl.store.onnx_file import onnx_bytes as content
     else:
-        from secure_fgl.predicting.model_file import model_bytes as content
+        from secure_fgl.model_file import model_bytes as content
     for path in trained.write_with(to, content(trained)):
         typer.echo(str(path))
     return 0

@@ -56,7 +56,7 @@ def plan(
         )
     approved = load_plan(against) if against is not None else None
     configuration = Config.load(config, settings)
-    from secure_fgl.devices.choosing import told
+    from secure_fgl.devices import told
     from secure_fgl.federation import Federation
 
     federation = Federation.from_config(configuration, plugins)

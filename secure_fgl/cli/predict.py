@@ -33,8 +33,8 @@ def predict(
     """
     from secure_fgl.cli._shared.models import model_for
     from secure_fgl.errors import UsageError
-    from secure_fgl.predicting.new_records import predict as predicted
-    from secure_fgl.predicting.new_records import spec_for
+    from secure_fgl.predicting import predict as predicted
+    from secure_fgl.predicting import spec_for
     from secure_fgl.store.files import create
 
     with given_plugins(run, plugins):

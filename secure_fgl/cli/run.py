@@ -44,9 +44,6 @@ def run(  # noqa: PLR0913, PLR0917 - a parameter an option
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --out, which was killed.")
     ] = False,
-    profile: Annotated[
-        bool, typer.Option("--profile", help="Write where time and bytes went into the run folder.")
-    ] = False,
     track: TrackOption = [],  # noqa: B006
     checkpoint_every: CheckpointOption = None,
     log: Annotated[
@@ -84,7 +81,7 @@ def run(  # noqa: PLR0913, PLR0917 - a parameter an option
         federation.check_tables()
         lines, headline = JsonLog() if log is Log.json else None, federation.headline()
         _announce(approved or wanted, federation, lines, table=format is Format.table)
-        options = {"resume": resume, "profile": profile, "approvals": approvals}
+        options = {"resume": resume, "approvals": approvals}
         finished = _train(federation, folder.path, headline, lines, plan=approved, **options)
     if format is Format.json:
         print_json(finished.folder.read("result.json").decode())
@@ -105,7 +102,7 @@ def _hold_to(approved: Plan, wanted: Plan) -> None:
 def _announce(plan: Plan, federation: Federation, lines: JsonLog | None, *, table: bool) -> None:
     from secure_fgl.cli._shared.output import say
     from secure_fgl.cli._shared.tables.plan import print_plan, say_first
-    from secure_fgl.devices.choosing import told
+    from secure_fgl.devices import told
     from secure_fgl.sites.start import NOT_SEPARATED
 
     if lines is not None:
@@ -194,8 +191,6 @@ def _summary(finished: Run, headline: str) -> None:
         ("report", str(finished.path / "report" / "report.html")),
     ]
     print_pairs(pairs, wrap=False, links=["report"])
-    if "profile" in result:
-        print(finished.folder.read("profile/profile.txt").decode().partition("\nround ")[0])
 
 
 def _keys(finished: Run) -> list[tuple[str, str]]:

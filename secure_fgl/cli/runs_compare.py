@@ -22,7 +22,7 @@ def runs_compare(
     What differs in what left, in attacks and in findings: audit diff.
     """
     from secure_fgl.cli._shared.output import cell, console, grid, print_json, say
-    from secure_fgl.past_runs.listing import differences
+    from secure_fgl.past_runs import differences
     from secure_fgl.store.finished_run import Run
 
     found = differences(Run(first), Run(second))

@@ -31,7 +31,7 @@ def runs_delete(
     """
     from secure_fgl.cli._shared.output import print_json, say
     from secure_fgl.errors import USAGE, UsageError
-    from secure_fgl.past_runs.deleting import delete
+    from secure_fgl.past_runs import delete
 
     if not yes:
         if not sys.stdin.isatty():

@@ -22,7 +22,7 @@ def runs_list(
     The evidence is as it was when the run ended; audit verify checks it now.
     """
     from secure_fgl.cli._shared.output import cell, console, grid, print_json, say
-    from secure_fgl.past_runs.listing import listed
+    from secure_fgl.past_runs import listed
 
     found = list(listed(folder))
     if format is Format.json:

@@ -65,7 +65,7 @@ def site_model(
     from secure_fgl.cli._shared.output import print_json, say
     from secure_fgl.cli.bundle import load_trust
     from secure_fgl.errors import UsageError
-    from secure_fgl.predicting.model_file import write_model
+    from secure_fgl.model_file import write_model
     from secure_fgl.store.sides.own_model import own_model
 
     if out.suffix != ".npz":

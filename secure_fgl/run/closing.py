@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Protocol
 
 from protocols.sessions.engine import Session
 from secure_fgl.run.parties import Parties
-from secure_fgl.run.profile.watch import Watch
 from secure_fgl.run.workers import Workers
 
 __all__ = ["close_all"]
@@ -29,7 +27,6 @@ def close_all(
     folder: Texts,
     result: Callable[[], dict[str, str]] | None,
     workers: Workers | None = None,
-    watch: Watch | None = None,
 ) -> list[BaseException]:
     """End every session and write the heads, whatever happened before; return what went wrong.
 
@@ -39,15 +36,13 @@ def close_all(
         result: makes the digests that the aggregator's ledger ends with, once all others have
             ended; None if the run did not finish.
         workers: hold the other sessions; they are ended too.
-        watch: of a run that is profiled.
     """
     errors: list[BaseException] = []
     notes: dict[str, str] = {}
 
     def end(session: Session, left: dict[str, str] | None = None) -> None:
         try:
-            with watch.party(session.role) if watch is not None else nullcontext():
-                session.close(left)
+            session.close(left)
         except Exception as error:  # the other sessions are ended all the same
             session.last_error = error
             errors.append(error)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from crypto import spans
 from protocols.errors import LocalProtocolError, Refused, RoundLost
 from protocols.forms import Exchange, Form
 from protocols.plan.drawn import turn
@@ -23,7 +22,7 @@ from protocols.wire.roles import Role
 from secure_fgl import _floors
 from secure_fgl.config import Config
 from secure_fgl.data.datasets import is_generated
-from secure_fgl.devices.choosing import chosen, training_on
+from secure_fgl.devices import chosen, training_on
 from secure_fgl.errors import UsageError
 from secure_fgl.run.parties import Parties
 from secure_fgl.transports import Transport
@@ -72,12 +71,10 @@ class Meter:
         """Return the form with answers that add their time to `learning`."""
 
         def wrap(exchange: Exchange) -> Exchange:
-            learn = spans.spent("learning")(exchange.answer)
-
             def answer(*arguments: Any) -> Any:
                 start = time.perf_counter()
                 try:
-                    return learn(*arguments)
+                    return exchange.answer(*arguments)
                 finally:
                     self.learning += time.perf_counter() - start
 
@@ -156,7 +153,6 @@ class Driver:
 
         Replies from before a kill are played back: nothing is asked for them again.
         """
-        spans.reached(round)
         for name, past in self._past:
             self._same(name, ask)
             if past is None:
@@ -241,9 +237,7 @@ class Driver:
 
     def _carry(self, deliveries: Sequence[Delivery]) -> None:
         self._meter.down += sum(len(p.data) for p in deliveries if p.to in self._meter.clients)
-        spans.count("bytes sent", sum(len(p.data) for p in deliveries))
         answers = self._transport.exchange(deliveries)
-        spans.count("bytes received", sum(len(p.data) for p in answers))
         if {p.to for p in deliveries} <= self._meter.clients:
             self._meter.up += sum(len(p.data) for p in answers)
         for delivery in answers:

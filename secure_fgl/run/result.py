@@ -17,7 +17,7 @@ from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.inputs_digest import weights_digest, weights_of
 from secure_fgl.config import Config
 from secure_fgl.data import Dataset, Masks
-from secure_fgl.devices.choosing import chosen
+from secure_fgl.devices import chosen
 from secure_fgl.run.driver import Meter
 from secure_fgl.run.parties import bare_backend
 from secure_fgl.run.reference import Bystander
@@ -40,7 +40,6 @@ class Outcome:
         wall: seconds of all rounds.
         peak: KiB of memory that the largest of other processes took.
         workers: how many there were.
-        profile: what the report is told of a profile; None without one.
         result: what ``result.json`` holds, but for the verdict; made by `seal`.
         failed: why no reference could be found; None if they were.
     """
@@ -53,7 +52,6 @@ class Outcome:
     wall: float = 0.0
     peak: int = 0
     workers: int = 0
-    profile: dict[str, Any] | None = None
     result: dict[str, Any] = field(default_factory=dict)
     failed: Exception | None = None
 
@@ -116,8 +114,6 @@ def finish(prepared: Prepared, folder: RunFolder, outcome: Outcome) -> Run:
         "protect_s": round(outcome.wall - outcome.meter.learning, 3),
         "peak_mb": round(peak / 1024, 1),
     }
-    if outcome.profile is not None:
-        result["profile"] = outcome.profile
     folder.document("result.json", {**result, "verdict": NOT_JUDGED})
     run = Run(folder.path)
     judged = Case(run.view())

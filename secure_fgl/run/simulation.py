@@ -34,8 +34,6 @@ from secure_fgl.run.closing import close_all
 from secure_fgl.run.driver import Driver, Meter, deferred_interrupts, untrained
 from secure_fgl.run.faults import FaultyTransport, drops
 from secure_fgl.run.parties import Making, Parties, set_up, take_up
-from secure_fgl.run.profile.tables import write
-from secure_fgl.run.profile.watch import Watch, watched
 from secure_fgl.run.result import Outcome, finish, keep_model, seal
 from secure_fgl.run.workers import Workers, how_many
 from secure_fgl.run.zeros import Ahead, worth_it
@@ -86,7 +84,6 @@ class Preparation:
         self.scheme, self._given, self.plugins = scheme, whole, plugins or Plugins()
         self.sites: list[Site] = []
         self.notes: tuple[str, ...] = ()  # what was put right in own tables
-        self.watch: Watch | None = None
         self.track: Callable[[Mapping[str, Any]], None] = lambda row: None
         self.whole: tuple[Dataset, Masks] | None = None  # None where nobody holds it
 
@@ -121,23 +118,17 @@ class Preparation:
         connect: Connect | None = None,
         *,
         resume: bool = False,
-        profile: bool = False,
     ) -> Run:
         """Run all rounds and write the folder, evidence first.
 
         Without `connect` clients are played by as many processes as the configuration says. With
-        `resume` the folder holds a run that was killed, which goes on where it was. With `profile`
-        the folder says where time and bytes went.
+        `resume` the folder holds a run that was killed, which goes on where it was.
         """
-        self.watch = Watch() if profile else None
         with contextlib.ExitStack() as held:  # ledgers' files, and other processes
-            held.enter_context(self.watch.listening() if self.watch else contextlib.nullcontext())
             outcome, parties, states = self._play(folder, progress, connect, held, resume=resume)
         if self.config.keep_models:
             sites = dict(zip(self.plan.clients, self.sites, strict=True))
             ClientModels(parties.run, folder.path).keep_all(sites, Origin.of(self))
-        if self.watch is not None:
-            outcome.profile = write(folder, self.watch, outcome.workers)
         run = finish(self, folder, outcome)
         if states is not None:
             states.destroy()
@@ -179,11 +170,9 @@ class Preparation:
         held.enter_context(planting(parties.others, sites, self.task.spec, apart))
         workers: Workers | None = None
         if count > 1:
-            workers = Workers(parties, count, sites, meter, self.watch)
+            workers = Workers(parties, count, sites, meter)
             held.callback(workers.kill)
-        transport: Transport = workers or (connect or MemoryTransport)(
-            watched(parties.others, self.watch)  # of no name here: workers' clients go
-        )
+        transport: Transport = workers or (connect or MemoryTransport)(parties.others)
         transport = self._lossy(transport, folder if resume else None)
         with deferred_interrupts() as stopped:
             try:
@@ -193,7 +182,7 @@ class Preparation:
             finally:
                 unclosed = []
                 if workers is None or not workers.lost:  # else it can go on, as after a kill
-                    unclosed = close_all(parties, folder, left, workers, self.watch)
+                    unclosed = close_all(parties, folder, left, workers)
                     if left is None and states is not None:  # stopped in order: it will not go on
                         states.destroy()
         if workers is not None:

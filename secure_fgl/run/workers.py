@@ -25,7 +25,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -33,12 +32,11 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
 from algorithms.tasks import Site
-from crypto import spans
 from protocols.errors import SecureFglError
 from protocols.sessions.engine import Delivery, Session
 from protocols.wire.roles import Role
 from secure_fgl.config import Config
-from secure_fgl.devices.choosing import chosen
+from secure_fgl.devices import chosen
 from secure_fgl.errors import UsageError
 from secure_fgl.isolation import kernel
 from secure_fgl.reasons import RAISED_IN, raised_in
@@ -46,7 +44,6 @@ from secure_fgl.run import cores
 from secure_fgl.run.cores import usable
 from secure_fgl.run.driver import Meter
 from secure_fgl.run.parties import Parties
-from secure_fgl.run.profile.watch import Watch, watched
 from secure_fgl.transports.memory import MemoryTransport, Receiver
 
 __all__ = ["FEWEST", "WorkerDied", "Workers", "again", "how_many", "portable"]
@@ -145,13 +142,11 @@ class _Clients:
         sessions: by name.
         sites: by name.
         meter: takes the time of answers.
-        watch: where the time goes, in a run that is profiled.
     """
 
     sessions: Mapping[str, Session]
     sites: Mapping[str, Site]
     meter: Meter
-    watch: Watch | None
 
     def serve(self, channel: Connection, parent: int) -> None:
         """Answer until this process is ended; the body of a worker."""
@@ -160,10 +155,8 @@ class _Clients:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process, in order
             cores.only_one()
             while True:
-                method, round, arguments = channel.recv()
-                with self.watch.listening() if self.watch is not None else nullcontext():
-                    spans.reached(round)
-                    channel.send(getattr(self, method)(*arguments))
+                method, arguments = channel.recv()
+                channel.send(getattr(self, method)(*arguments))
         finally:
             os._exit(0)  # whatever the parent left to be done at its end is the parent's
 
@@ -178,9 +171,7 @@ class _Clients:
         for name, data in deliveries:
             session = self.sessions[name]
             try:
-                spans.count("bytes received", len(data))
                 replies = session.receive(data)
-                spans.count("bytes sent", sum(len(reply.data) for reply in replies))
                 answers.append([(reply.to, bytes(reply.data)) for reply in replies])
             except Exception as error:
                 failed = portable(error)
@@ -200,10 +191,9 @@ class _Clients:
         note = session.ledger.checkpoint(session.context.me.signing)
         return note, failed, (site.memory, site.draws) if memories else None
 
-    def used(self) -> tuple[int, Any]:
-        """Return the largest memory of this process, in KiB, and where its time went."""
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak, self.watch.told() if self.watch is not None else None
+    def used(self) -> int:
+        """Return the largest memory of this process, in KiB."""
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 class _Worker(NamedTuple):
@@ -227,7 +217,6 @@ class Workers:
         count: how many processes.
         sites: the clients'; after the run they remember what the workers' did.
         meter: takes the time that clients spend learning, of the slowest worker an exchange.
-        watch: of a run that is profiled; takes the workers' times.
 
     Attributes:
         batch: as of `MemoryTransport`, so that ledgers are the same with any number of workers.
@@ -243,9 +232,8 @@ class Workers:
         count: int,
         sites: Mapping[str, Site],
         meter: Meter,
-        watch: Watch | None = None,
     ) -> None:
-        self._parties, self._sites, self._meter, self._watch = parties, sites, meter, watch
+        self._parties, self._sites, self._meter = parties, sites, meter
         names = list(parties.roster.names(Role.CLIENT))
         # Neighbours in different processes: a batch of envelopes then keeps all of them at work.
         self._shares = [share for n in range(count) if (share := names[n::count])]
@@ -264,14 +252,13 @@ class Workers:
             for names in self._shares:
                 own = {name: sessions[name] for name in names}
                 sites = {name: self._sites[name] for name in names}
-                watch = Watch(Role.CLIENT) if self._watch is not None else None
-                self._workers.append(self._fork(_Clients(own, sites, self._meter, watch)))
+                self._workers.append(self._fork(_Clients(own, sites, self._meter)))
         finally:
             gc.unfreeze()
         for name in [name for names in self._shares for name in names]:
             del sessions[name]
         self._parties.others = sessions
-        self._local = watched(sessions, self._watch)
+        self._local = sessions
 
     def _fork(self, clients: _Clients) -> _Worker:
         fork = multiprocessing.get_context("fork")
@@ -355,10 +342,7 @@ class Workers:
                         self._sites[name].memory, self._sites[name].draws = memory
             for worker in self._workers:
                 self._send(worker, "used")
-                peak, profile = self._receive(worker)
-                self.peak = max(self.peak, peak)
-                if self._watch is not None:
-                    self._watch.add(profile)
+                self.peak = max(self.peak, self._receive(worker))
         except WorkerDied as error:
             errors.append(error)
         self.kill()
@@ -372,13 +356,11 @@ class Workers:
             worker.process.join()
 
     def _send(self, worker: _Worker, method: str, *arguments: Any) -> None:
-        round = self._watch.round if self._watch is not None else 0
         try:
-            worker.channel.send((method, round, arguments))
+            worker.channel.send((method, arguments))
         except OSError as error:
             raise self._died(worker) from error
 
-    @spans.spent("waiting (processes)")
     def _receive(self, worker: _Worker) -> Any:
         try:
             return worker.channel.recv()

@@ -40,7 +40,7 @@ from secure_fgl.charters.facts import Facts
 from secure_fgl.charters.party import ROOT_VARIABLE, new_identity, new_tag_key
 from secure_fgl.config import OWN, Config
 from secure_fgl.data.own import OwnSpec
-from secure_fgl.devices.choosing import chosen
+from secure_fgl.devices import chosen
 from secure_fgl.errors import USAGE, UsageError
 from secure_fgl.isolation.forked import ONE_THREAD, Forked, can_fork
 from secure_fgl.plugins.in_use import Plugins
@@ -138,7 +138,7 @@ def _check(federation: Rehearsed, simulated: bool) -> None:
     chosen(config)  # of a GPU: sites have none
     if simulated or config.faults.drop or config.tracking:
         raise UsageError(
-            "A rehearsal cannot be resumed, profiled or tracked, and takes neither faults.drop, "
+            "A rehearsal cannot be resumed or tracked, and takes neither faults.drop, "
             "approvals nor data that are given in memory.",
             why="its parties run in processes of their own, sign a charter, and read data by name",
             fix="leave it out, or --set transport.name=memory",

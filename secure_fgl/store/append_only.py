@@ -6,7 +6,6 @@ import contextlib
 import os
 from pathlib import Path
 
-from crypto.spans import count, spent
 from protocols.errors import EvidenceError
 from secure_fgl.store.files import Folder, open_plain
 
@@ -58,10 +57,8 @@ def append(path: str, data: bytes) -> None:
         os.close(file)
 
 
-@spent("waiting (disk)")
 def synced(file: int) -> None:
     """Return once what was written to an open file, or folder, is on the device; raises OSError."""
-    count("syncs")
     os.fsync(file)
 
 

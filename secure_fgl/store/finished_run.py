@@ -12,7 +12,7 @@ from audits.evidence.run_files import RunView
 from audits.report.learning.delivered import chosen_by
 from protocols.errors import EvidenceError
 from secure_fgl.errors import UsageError, path_of
-from secure_fgl.notebook.results import Results
+from secure_fgl.notebook import Results
 from secure_fgl.store.captures import found, sweep
 from secure_fgl.store.files import FILE_LIMIT, Folder, is_temporary, replace
 from secure_fgl.store.sides import party_side

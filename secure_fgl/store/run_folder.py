@@ -13,7 +13,6 @@
           report/{inventory.csv,findings.csv,attacks.csv,budget.csv}
           attacks.json  (of audit attack)  attacks/<party>.json  (of audit gather: sites' figures)
           {baseline,waivers,rehearsal}.json  (as audit report took them over)
-          profile/{profile.json,profile.txt,flames.svg}    (of run --profile)
           bundle.zip    (of audit bundle, unless it was written elsewhere)
           approvals.json  (if the policy names approvers)
           charter.json  checkpoints.json    (of audit gather: what all agreed on, models' digests)
@@ -31,7 +30,6 @@ from pathlib import Path
 from typing import Any
 
 from audits.evidence.run_files import read_result
-from crypto.spans import count
 from protocols.errors import EvidenceError
 from protocols.messages import Array
 from secure_fgl.errors import UsageError
@@ -63,7 +61,6 @@ class FileStore:
             while view:
                 view = view[os.write(self._file, view) :]
             synced(self._file)
-            count("bytes of ledgers", len(lines))
         except BaseException:  # an interrupt too: only complete writes stay
             os.ftruncate(self._file, self._size)
             raise

@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import Final
 
 from crypto.rest import new_key
-from crypto.spans import count
 from protocols.errors import LedgerError
 from protocols.sessions.store.journal import Standing
 from secure_fgl.errors import UsageError
@@ -70,7 +69,6 @@ class FileStateStore:
     def put(self, name: str, data: bytes) -> None:
         """Write or replace a piece as a whole; raises OSError."""
         self._folder.write(f"{self._name}/{name}", data)
-        count("bytes of state", len(data))
 
     def get(self, name: str) -> bytes | None:
         """Return a piece, None if there is none."""

@@ -1,6 +1,6 @@
 """A model of a finished run, as people take it away: a plain module, and its files.
 
-Its file is that of `secure_fgl.predicting.model_file`: an npz, nothing is pickled.
+Its file is that of `secure_fgl.model_file`: an npz, nothing is pickled.
 
 The shared model is used after the run's evidence was verified. A client's own model opens where
 that client's key is (`secure_fgl.store.client_models`). What a model that is given away tells of
@@ -65,7 +65,7 @@ class TrainedModel:
         facts: architecture, inputs and their scaling, names, digests; plain values.
         scaling: arrays ``mean`` and ``scale`` of the site's columns, where features are
             ``standard``; else empty.
-        source: what it was built of; what a file of it holds (`secure_fgl.predicting.model_file`).
+        source: what it was built of; what a file of it holds (`secure_fgl.model_file`).
         agreed: what its sites agreed on about their tables, ``spec.yaml`` as JSON; None where it
             was trained on a published set.
         seed: of the run.

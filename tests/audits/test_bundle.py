@@ -17,12 +17,14 @@ from audits.accounting.account import account
 from audits.attacks._shared.models import AttackRow, NotTested
 from audits.bundle.archive import pack, unpack
 from audits.bundle.keys import AUDITOR as ROLE
-from audits.bundle.making import make, portable
+from audits.bundle.making import make, portable, statements
 from audits.bundle.manifest import MANIFEST, read_manifest, signed
 from audits.bundle.reading import view_of
 from audits.bundle.statements import (
     LEAKAGE_AUDIT,
     PAYLOAD_TYPE,
+    PREDICATES,
+    STATEMENT,
     SVR,
     TEST_RESULT,
     leakage_audit,
@@ -52,9 +54,10 @@ from tests.audits.bundle_tools import (
     roster_keys,
     status,
 )
-from tests.audits.forging import edit_last, forge
-from tests.audits.toy_run import CLIENTS, RESULT, run_toy, text
+from tests.audits.forging import edit_last, forge, without_models
+from tests.audits.toy_run import CLIENTS, RESULT, Toy, run_toy, save, text
 from tests.audits.verify_tools import refused
+from tests.secure_fgl.cli_tools import invoke
 
 TRUSTED = {**roster_keys(TOY), "our auditor": AUDITOR.public.raw.hex()}
 STEPS = [
@@ -370,3 +373,29 @@ def test_only_what_all_passed_is_passed():
     done = report.model_copy(update={**fine, "attacks": rows, "not_tested": ()})
     assert test_result(done, [])["result"] == "PASSED"
     assert test_result(report.model_copy(update={**fine, "attacks": ()}), [])["result"] == "WARNED"
+
+
+def test_statements_without_a_bundle_are_about_the_run_s_files(toy: Toy, tmp_path: Path) -> None:
+    view = without_models(toy)
+    report = build_report(view)
+    plain, signed = statements(view, report, None), statements(view, report, AUDITOR)
+    assert plain == statements(view, report, None) and signed == statements(view, report, AUDITOR)
+    for kind, name in PREDICATES.items():
+        if name == "svr":
+            continue
+        body = json.loads(plain[f"{name}.intoto.json"])
+        assert (body["_type"], body["predicateType"]) == (STATEMENT, kind)
+        one = open_statement(signed[f"{name}.dsse.json"])
+        one.envelope.verify(PAYLOAD_TYPE, {AUDITOR.public.key_id: AUDITOR.public})
+        assert dict(one.predicate) == body["predicate"]
+        about = {subject["name"] for subject in body["subject"]}
+        assert {"plan.json", "ledger/client-1.jsonl", "heads/client-1.checkpoint"} <= about
+    run, out = save(view, tmp_path / "run"), tmp_path / "out"
+    words = ("audit", "report", run, "--fail-on", "never", "--format")
+    assert invoke(*words, "intoto", "--out", out).exit_code == 0
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == plain
+    assert not (run / "report").exists()
+    assert invoke(*words, "html,intoto", "--out", tmp_path / "both").exit_code == 0
+    assert (tmp_path / "both" / "report.html").is_file()
+    assert invoke(*words, "intoto").exit_code == 2
+    assert invoke(*words, "html", "--key", tmp_path / "no.pem").exit_code == 2

@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft4Validator
 from lxml import etree
 
-from audits.exporters import export
+from audits.exporters import junit, sarif
 from audits.report.models import Finding, Report
 from audits.report.sections import Change, Changes, Waived
 from tests.audits.attack_tools import row as a_row
@@ -52,7 +52,7 @@ def finding(rule: str, severity: Any, **more: Any) -> Finding:
 
 
 def log(report: Report, plan: str) -> Any:
-    document = json.loads(export(report, "sarif", plan))
+    document = json.loads(sarif.export(report, plan))
     schema = json.loads((VECTORS / "sarif-2.1.0.schema.json").read_text("utf-8"))
     Draft4Validator(schema).validate(document)
     (run,) = document["runs"]
@@ -60,7 +60,7 @@ def log(report: Report, plan: str) -> Any:
 
 
 def suites(report: Report) -> dict[str, Xml.Element]:
-    content = export(report, "junit")
+    content = junit.export(report)
     etree.XMLSchema(etree.parse(VECTORS / "junit.xsd")).assertValid(etree.fromstring(content))
     return {suite.attrib["name"]: suite for suite in Xml.fromstring(content)}
 

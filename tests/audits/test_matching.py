@@ -10,7 +10,7 @@ import pytest
 
 from audits.evidence.steps import Verification
 from audits.evidence.verify import verify
-from audits.exporters import export
+from audits.exporters import assessment
 from audits.report.build import build_report
 from protocols.disclosures.match.plan import MatchPlanning
 from protocols.evidence.ledger import Entry
@@ -112,7 +112,7 @@ def test_the_report_of_tags_that_anybody_makes_understates_nothing(guard: Any) -
     (found,) = [f.message for f in report.findings if f.rule == "UNSAFE_CLEAR"]
     assert "the matcher reads every item" in found
     assert ("single vectors of others" in found) is ("every vector" in found) is bool(guard)
-    assert "they hide nothing" in export(report, "cnil-pia").decode()
+    assert "they hide nothing" in assessment.cnil(report).decode()
 
 
 # --- who vanishes ---------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from audits.evidence.verify import verify
-from audits.exporters import export
+from audits.exporters import assessment
 from audits.report.build import build_report
 from protocols.evidence.ledger import Entry
 from tests.audits.forging import Change, entries_of, rewrite
@@ -67,7 +67,7 @@ def test_o24_the_ledger_of_a_client_that_was_given_another_key_fails_the_audit()
 
 
 def test_a_pia_draft_does_not_say_that_nobody_makes_tags_where_all_clients_hold_the_key() -> None:
-    draft = export(build_report(run("hmac").view()), "cnil-pia").decode()
+    draft = assessment.cnil(build_report(run("hmac").view())).decode()
     assert "Matched by tags" in draft
     assert "tags that no single party can make" not in draft
 

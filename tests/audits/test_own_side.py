@@ -14,7 +14,7 @@ from audits.bundle.hand_over import hand_over
 from audits.evidence.run_files import RunView
 from audits.evidence.steps import OWN_SIDE, UNSIGNED_SIDE, Status
 from audits.evidence.verify import verify
-from audits.exporters import cnil_pia
+from audits.exporters import assessment
 from audits.formats import render
 from audits.report.build import build_report
 from crypto.signing.canonical import canonical
@@ -325,7 +325,7 @@ def test_the_report_of_a_side_speaks_of_that_party_alone(he: Federation) -> None
     assert made.dropouts.vanished == made.dropouts.lost == ()
     assert made.verdict_strip[0].answer.startswith(f"Not from {MINE}. ")
     assert f"From {MINE}: " in made.verdict_strip[1].answer
-    assert f"What {MINE} alone sent:" in cnil_pia.export(made).decode()
+    assert f"What {MINE} alone sent:" in assessment.cnil(made).decode()
     assert any("alone" in text for text in made.limits)
     office = build_report(side(he, AGGREGATOR))
     assert "Nothing left the clients" not in office.verdict_strip[1].answer

@@ -59,7 +59,6 @@ UNBOUND = {
     "budgets/*": CHANGED,
     "private/*": CHANGED,
     "models/*": CHANGED,
-    "profile/*": CHANGED,
     OTHERS: CHANGED,
 }
 """Files of a run folder that are not bound, and what may happen to them while verification passes.

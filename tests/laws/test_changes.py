@@ -112,7 +112,6 @@ def test_what_the_page_calls_unbound_is_so(run: Path, file: str) -> None:
         "budgets/*": "budgets/client-1.checkpoint",
         "private/*": "private/client-1/session",
         "models/*": "models/client-1/model",
-        "profile/*": "profile/profile.json",
         OTHERS: "notes/of-mine.txt",
     }.get(file, file)
     how = UNBOUND[file]

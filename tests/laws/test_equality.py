@@ -18,7 +18,7 @@ from protocols.policy.policy import PRESETS
 from protocols.rounds import Ask, Cohort, Reply
 from protocols.wire.envelope import Envelope
 from secure_fgl.catalogue import algorithm_names
-from secure_fgl.checking.traffic import used
+from secure_fgl.checking.laws import used
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.run.driver import Driver

@@ -11,7 +11,7 @@ from audits.report.build import build_report
 from protocols.wire.envelope import Envelope, commitment
 from protocols.wire.roles import Role
 from secure_fgl.catalogue import algorithm_names
-from secure_fgl.checking.traffic import used
+from secure_fgl.checking.laws import used
 from tests.laws.conftest import Recorded
 from tests.laws.runs import POLICIES, PROTECTED, Recording, config, pairs, quick, record
 

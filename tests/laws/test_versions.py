@@ -145,7 +145,6 @@ WRITTEN = {
     "audits/bundle/keys.py",
     "audits/bundle/manifest.py",
     "audits/checks/parties/forgotten.py",
-    "audits/exporters/oscal.py",  # OSCAL has a version of its own
     "audits/exporters/sarif.py",  # SARIF has a version of its own
     "audits/report/models.py",
     "audits/findings/release.py",
@@ -153,7 +152,7 @@ WRITTEN = {
     "audits/findings/waivers.py",
     "protocols/evidence/ledger.py",
     "protocols/plan/plan.py",
-    "secure_fgl/predicting/model_file.py",
+    "secure_fgl/model_file.py",
     "secure_fgl/store/budget_lines.py",
     "secure_fgl/store/bundles.py",  # CycloneDX has a version of its own
     "secure_fgl/charters/identity_file.py",

@@ -65,7 +65,7 @@ from secure_fgl.charters.identity_file import load_identity, name_and_role
 from secure_fgl.cli._shared.inputs import load_plan
 from secure_fgl.cli._shared.verb import exit_code
 from secure_fgl.federation import Federation
-from secure_fgl.predicting.model_file import load_model
+from secure_fgl.model_file import load_model
 from secure_fgl.reasons import explain
 from secure_fgl.run.model_digest import npz_bytes
 from secure_fgl.store.budget_lines import header, read_log

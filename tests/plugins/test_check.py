@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secure_fgl.checking.laws import LAWS, admitted, ask
+from secure_fgl.checking.laws import LAWS, UNSEEN, admitted, ask, told
 from secure_fgl.checking.subject import Subject, subject_of
-from secure_fgl.checking.told import UNSEEN, told
 from secure_fgl.data.loading import load
 from tests.plugins.leaks import CAUGHT, DIGITS
 from tests.plugins.leaks import UNSEEN as LEAKS

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from protocols.plan.plan import Plan
-from secure_fgl.checking.told import UNSEEN
+from secure_fgl.checking.laws import UNSEEN
 from secure_fgl.federation import Federation
 from secure_fgl.plugins.in_use import GROUPS
 from secure_fgl.store.finished_run import Run

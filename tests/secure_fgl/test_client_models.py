@@ -22,7 +22,7 @@ from secure_fgl.data import read_dataset
 from secure_fgl.data.loading import load
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
-from secure_fgl.predicting.inputs import answers
+from secure_fgl.predicting import answers
 from secure_fgl.run.model_digest import npz_bytes
 from secure_fgl.store.client_models import CHECKPOINTS, ClientModels
 from secure_fgl.store.finished_run import Run

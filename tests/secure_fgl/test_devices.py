@@ -20,11 +20,10 @@ from torch import Tensor
 
 from algorithms.nn._shared import sparse
 from algorithms.nn._shared.sparse import dropout
-from secure_fgl import UsageError
+from secure_fgl import UsageError, devices, placing
 from secure_fgl.config import Config
-from secure_fgl.devices import choosing, placing
-from secure_fgl.devices.choosing import chosen
-from secure_fgl.devices.placing import Placing
+from secure_fgl.devices import chosen
+from secure_fgl.placing import Placing
 from secure_fgl.run.workers import how_many
 from secure_fgl.store.finished_run import Run
 from tests.secure_fgl.cli_tools import config, invoke
@@ -73,7 +72,7 @@ def test_a_gpu_is_taken_where_there_is_one(monkeypatch: Patch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a card")
     assert chosen(Config(device="auto")) == chosen(Config(device="cuda")) == "cuda"
     assert chosen(Config()) == "cpu"
-    assert "a card" in choosing.told(Config(device="auto"))
+    assert "a card" in devices.told(Config(device="auto"))
     assert "a card" in json.dumps(json.loads(invoke("doctor", "--format", "json").stdout))
     assert how_many(Config(device="auto"), 100) == 1
     several = {"device": "cuda", "transport": {"workers": 2}}
@@ -166,7 +165,7 @@ def pretending(monkeypatch: Patch) -> Iterator[set[str]]:
     assume = "torch.fx.experimental._config.meta_nonzero_assume_all_nonzero"  # labels[mask]
     monkeypatch.setattr(assume, True)
     monkeypatch.setattr(placing, "Placing", lambda device: Pretended(device, seen))
-    monkeypatch.setattr(choosing, "gpu", lambda: "pretended")
+    monkeypatch.setattr(devices, "gpu", lambda: "pretended")
     yield seen
 
 
@@ -195,7 +194,7 @@ def test_all_calls_pass_through_and_change_no_bit(
         return Placing("cpu")
 
     monkeypatch.setattr(placing, "Placing", there)
-    monkeypatch.setattr(choosing, "gpu", lambda: "pretended")
+    monkeypatch.setattr(devices, "gpu", lambda: "pretended")
     words = ("run", config(tmp_path), *SETTINGS, "--set", "device=auto")
     assert invoke(*words, "--out", tmp_path / "run").exit_code == 0
     assert made == ["cuda"]

@@ -11,8 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from secure_fgl import _floors
-from secure_fgl.doctor import installed, machine
+from secure_fgl import _floors, doctor
 from secure_fgl.isolation.kernel import CannotIsolate
 from tests.secure_fgl.cli_tools import invoke
 
@@ -57,13 +56,13 @@ def _full(_: object) -> SimpleNamespace:
 WRONG: dict[str, Callable[[Path, Patch], object]] = {
     "floors": lambda path, patch: patch.setattr(_floors, "check", _no_floor),
     "entropy": lambda path, patch: patch.setattr(os, "getrandom", lambda n, flags: b"\1" * n),
-    "runs": lambda path, patch: patch.setattr(machine.shutil, "disk_usage", _full),
+    "runs": lambda path, patch: patch.setattr(doctor.shutil, "disk_usage", _full),
     "keys": lambda path, patch: (path / "secure_fgl_state").chmod(0o755),
     "budgets": lambda path, patch: (path / "secure_fgl_budgets").chmod(0o770),
-    "clock": lambda path, patch: patch.setattr(machine.time, "time", lambda: 1e9),
+    "clock": lambda path, patch: patch.setattr(doctor.time, "time", lambda: 1e9),
     "data": lambda path, patch: patch.setenv("SECURE_FGL_DATA", str(path / "none")),
     "packages": lambda path, patch: patch.setattr(
-        installed.metadata, "requires", lambda name: ["torch>=99", "numpy>=1"]
+        doctor.metadata, "requires", lambda name: ["torch>=99", "numpy>=1"]
     ),
 }
 
@@ -81,11 +80,11 @@ def test_what_is_missing_but_may_be_is_not_checked(healthy: Path, monkeypatch: P
     def cannot() -> int:
         raise CannotIsolate("Answers cannot be isolated on this machine: no Landlock.")
 
-    monkeypatch.setattr(machine, "check_kernel", cannot)
-    monkeypatch.setattr(machine, "extras", lambda: ["none"])
+    monkeypatch.setattr(doctor, "check_kernel", cannot)
+    monkeypatch.setattr(doctor, "extras", lambda: ["none"])
     monkeypatch.delenv("SECURE_FGL_DATA")
     monkeypatch.setattr(
-        installed.metadata, "requires", lambda name: ["numpy>=1", 'not-there>=1; extra == "none"']
+        doctor.metadata, "requires", lambda name: ["numpy>=1", 'not-there>=1; extra == "none"']
     )
     found = lines(healthy)
     bare = {name for name, line in found.items() if line["status"] == "NOT CHECKED"}
@@ -97,7 +96,7 @@ def test_what_is_missing_but_may_be_is_not_checked(healthy: Path, monkeypatch: P
 def test_versions_are_compared_by_their_numbers(monkeypatch: Patch) -> None:
     monkeypatch.setattr(metadata, "version", lambda name: "2.10.0+cpu")
     for bound, fits in ((">=2.6", True), (">=2.11", False), (">=2,<3", True), ("<2.10", False)):
-        assert installed._look([("torch", bound)]) == (
+        assert doctor._look([("torch", bound)]) == (
             ([], ["torch 2.10.0+cpu"]) if fits else (["torch 2.10.0+cpu"], [])
         )
 
@@ -109,9 +108,9 @@ def test_a_clock_is_right_however_long_its_check_is_held_up(
     """Control: clocks that are apart are found, whatever the load."""
     times = iter([1_900_000_000.0, 1_900_000_300.0])  # five minutes pass on a loaded machine
     written = SimpleNamespace(st_mtime=1_900_000_300.0 + apart)
-    monkeypatch.setattr(machine, "time", SimpleNamespace(time=lambda: next(times)))
-    monkeypatch.setattr(machine, "os", SimpleNamespace(fstat=lambda number: written))
-    line = machine.look("clock", machine._clock, healthy)
+    monkeypatch.setattr(doctor, "time", SimpleNamespace(time=lambda: next(times)))
+    monkeypatch.setattr(doctor, "os", SimpleNamespace(fstat=lambda number: written))
+    line = doctor.look("clock", doctor._clock, healthy)
     assert (str(line.status) == "FAIL") is bool(apart), line
 
 
@@ -119,31 +118,31 @@ def test_a_folder_that_goes_while_it_is_looked_at_is_looked_for_anew(
     healthy: Path, monkeypatch: Patch
 ) -> None:
     healthy.mkdir()
-    usage = machine.shutil.disk_usage
+    usage = doctor.shutil.disk_usage
 
     def gone(place: Path) -> object:
         if place == healthy.absolute():
             healthy.rmdir()  # another run's, just now
         return usage(place)
 
-    monkeypatch.setattr(machine.shutil, "disk_usage", gone)
-    line = machine.look("runs", machine._disk, healthy)
+    monkeypatch.setattr(doctor.shutil, "disk_usage", gone)
+    line = doctor.look("runs", doctor._disk, healthy)
     assert str(line.status) == "OK" and str(healthy.parent) in line.said
 
     def flickers(place: Path) -> object:
         raise FileNotFoundError
 
-    monkeypatch.setattr(machine.shutil, "disk_usage", flickers)
-    assert str(machine.look("runs", machine._disk, healthy).status) == "NOT CHECKED"
+    monkeypatch.setattr(doctor.shutil, "disk_usage", flickers)
+    assert str(doctor.look("runs", doctor._disk, healthy).status) == "NOT CHECKED"
     healthy.touch()  # control: what stays and is no folder is found
-    monkeypatch.setattr(machine.shutil, "disk_usage", usage)
-    assert str(machine.look("runs", machine._disk, healthy).status) == "FAIL"
+    monkeypatch.setattr(doctor.shutil, "disk_usage", usage)
+    assert str(doctor.look("runs", doctor._disk, healthy).status) == "FAIL"
 
 
 def test_a_gpu_that_does_not_answer_is_not_checked(healthy: Path, monkeypatch: Patch) -> None:
     def busy() -> str:
         raise RuntimeError("CUDA error: out of memory")
 
-    monkeypatch.setattr(machine, "gpu", busy)
-    found = machine.look("device", machine._device, healthy)
+    monkeypatch.setattr(doctor, "gpu", busy)
+    found = doctor.look("device", doctor._device, healthy)
     assert str(found.status) == "NOT CHECKED" and "memory" not in found.said

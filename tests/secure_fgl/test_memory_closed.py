@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from protocols.wire.roles import Role
+from secure_fgl import doctor
 from secure_fgl.charters import identity_file
 from secure_fgl.charters.identity_file import load_identity, new_identity
-from secure_fgl.doctor import machine
 from secure_fgl.errors import UsageError
 from secure_fgl.isolation import kernel
 from secure_fgl.sites.checks.lines import Status, look
@@ -127,5 +127,5 @@ def test_a_kernel_that_refuses_lets_no_key_in(
             load_identity(tmp_path / "party")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "platform", "darwin")
-        assert look("memory", machine._memory, tmp_path).status is Status.NOT_CHECKED
+        assert look("memory", doctor._memory, tmp_path).status is Status.NOT_CHECKED
         load_identity(tmp_path / "party")  # no prctl there: only core dumps are refused

@@ -22,8 +22,8 @@ from secure_fgl.config import Config
 from secure_fgl.data.own import load_spec
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
-from secure_fgl.predicting.model_file import model_bytes
-from secure_fgl.predicting.new_records import predict
+from secure_fgl.model_file import model_bytes
+from secure_fgl.predicting import predict
 from secure_fgl.store.finished_run import Run
 from tests.laws.runs import config as law
 from tests.secure_fgl import test_predicting as sites

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from secure_fgl.notebook import progress
-from secure_fgl.notebook.results import Results
+from secure_fgl import notebook
+from secure_fgl.notebook import Results
 
 HOSTILE = "<img src=x onerror=alert(1)>\x1b[2J"
 RESULT = {
@@ -66,7 +66,7 @@ def test_history_is_what_pandas_makes_of_it() -> None:
 
 
 def _told(progress_: Any) -> Any:
-    with progress.watched(progress_, lambda: "test_accuracy") as told:
+    with notebook.watched(progress_, lambda: "test_accuracy") as told:
         if told is not None:
             told(1, 2, {"test_accuracy": 0.5})
             told(2, 2, {"test_accuracy": 0.75})
@@ -80,11 +80,11 @@ def test_progress_is_what_the_place_wants(
     assert _told(False) is None
     _told(lambda round, rounds, metrics: seen.append(round))
     assert seen == [1, 2] and capsys.readouterr().err == ""
-    assert type(_told(True)).__name__ == "RunProgress" and not progress.in_notebook()
+    assert type(_told(True)).__name__ == "RunProgress" and not notebook.in_notebook()
     capsys.readouterr()
     shell = type("ZMQInteractiveShell", (), {})()
     kernel = types.SimpleNamespace(get_ipython=lambda: shell, version_info=(8,))
     monkeypatch.setitem(sys.modules, "IPython", kernel)  # type: ignore[arg-type]
-    assert progress.in_notebook()
+    assert notebook.in_notebook()
     _told(True)
     assert "2/2" in capsys.readouterr().err

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from secure_fgl import Run, UsageError
-from secure_fgl.past_runs import deleting
-from secure_fgl.past_runs.listing import differences, listed
+from secure_fgl import Run, UsageError, past_runs
+from secure_fgl.past_runs import differences, listed
 from secure_fgl.store.files import Folder
 from secure_fgl.store.state_store import default_folder
 from tests.secure_fgl.cli_tools import config, invoke
@@ -34,7 +33,7 @@ def keys(run: str) -> list[str]:
 
 def refused(path: Path, **options: bool) -> UsageError:
     with pytest.raises(UsageError) as caught:
-        deleting.delete(path, **options)
+        past_runs.delete(path, **options)
     return caught.value
 
 
@@ -105,8 +104,8 @@ def test_runs_are_listed_compared_and_deleted_with_their_keys(
     assert json.loads(done.stdout)["keys"] == ["captures", "models"], done.stderr
     assert keys(name) == [] and not first.exists()
     # What is left of a copy opens no more, and goes without keys.
-    assert deleting.delete(runs / "copy").keys == ()
-    assert deleting.delete(runs / "second", unfinished=True).run == name
+    assert past_runs.delete(runs / "copy").keys == ()
+    assert past_runs.delete(runs / "second", unfinished=True).run == name
 
 
 def test_a_party_of_a_run_between_organisations_is_sent_elsewhere(

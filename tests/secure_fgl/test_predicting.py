@@ -15,8 +15,7 @@ from secure_fgl.config import Config
 from secure_fgl.data.own import OwnDataError, load_spec
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
-from secure_fgl.predicting.evaluation import evaluate
-from secure_fgl.predicting.new_records import predict, spec_for
+from secure_fgl.predicting import evaluate, predict, spec_for
 from secure_fgl.store.finished_run import Run
 from tests.secure_fgl.cli_tools import few, invoke
 

@@ -54,7 +54,7 @@ def test_every_file_of_a_run_and_its_audits_is_named_and_no_other(tmp_path: Path
         assert shown.exit_code in (0, 3), (words, shown.stderr)
         seen.update(kind(f.relative_to(run)) for f in run.rglob("*") if f.is_file())
 
-    words = ("run", config(tmp_path), "--set", "policy=masks", "--out", run, "--profile")
+    words = ("run", config(tmp_path), "--set", "policy=masks", "--out", run)
     look((*words, "--checkpoint-every", 2))
     accepted = waivers(tmp_path, {"rule": "SIMULATION"})
     for words in (("attack",), ("report", "--baseline", run, "--waivers", accepted), ("bundle",)):

@@ -20,11 +20,10 @@ import torch
 from torch_geometric.data import Data
 
 from protocols.plan.plan import Plan
-from secure_fgl import Federation, UsageError
+from secure_fgl import Federation, UsageError, tracking
 from secure_fgl.config import Config
 from secure_fgl.store.finished_run import Run
-from secure_fgl.tracking import sinks
-from secure_fgl.tracking.sinks import facts, scalars
+from secure_fgl.tracking import facts, scalars
 from tests.secure_fgl.cli_tools import config, few, invoke
 
 SECRET = 7231.5
@@ -159,7 +158,7 @@ def test_a_sink_that_fails_is_left_out_and_the_run_goes_on(
 ) -> None:
     calls, said = doubles(monkeypatch, fail="log_metric"), list[str]()
     targets = ("mlflow:http://me:pass@tracking", "tensorboard:logs")
-    with sinks.Sinks(targets, "run", tracked.plan, said.append) as row:
+    with tracking.Sinks(targets, "run", tracked.plan, said.append) as row:
         for one in rows(tracked.run):
             row(one)
     assert said == ["Metrics go to mlflow no more (ConnectionError); metrics.jsonl has all."]
@@ -173,7 +172,7 @@ def test_a_run_that_does_not_finish_is_marked_so(
     calls = doubles(monkeypatch)
     with (
         pytest.raises(KeyboardInterrupt),
-        sinks.Sinks(("mlflow:here",), "run", tracked.plan, print),
+        tracking.Sinks(("mlflow:here",), "run", tracked.plan, print),
     ):
         raise KeyboardInterrupt
     assert calls["mlflow"][-1] == ("set_terminated", "r1", "FAILED")
@@ -219,7 +218,7 @@ def test_tensorboard_reads_back_what_was_written(tracked: Tracked, tmp_path: Pat
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     told = rows(tracked.run)
-    with sinks.Sinks((f"tensorboard:{tmp_path}",), "run", tracked.plan, print) as row:
+    with tracking.Sinks((f"tensorboard:{tmp_path}",), "run", tracked.plan, print) as row:
         for one in told:
             row(one)
     found = EventAccumulator(str(tmp_path / "run")).Reload()
@@ -242,7 +241,7 @@ def test_mlflow_holds_what_was_written(
     from mlflow import MlflowClient
 
     told, place = rows(tracked.run), f"{tmp_path}/store"
-    with sinks.Sinks((f"mlflow:{place}",), "run", tracked.plan, print) as row:
+    with tracking.Sinks((f"mlflow:{place}",), "run", tracked.plan, print) as row:
         for one in told:
             row(one)
     client = MlflowClient(tracking_uri=place)

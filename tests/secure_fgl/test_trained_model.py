@@ -20,7 +20,7 @@ from secure_fgl.config import Config
 from secure_fgl.data.loading import load
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
-from secure_fgl.predicting.model_file import load_model, model_bytes
+from secure_fgl.model_file import load_model, model_bytes
 from secure_fgl.run.model_digest import npz_bytes
 from secure_fgl.store.finished_run import Run
 from tests.secure_fgl.cli_tools import few, invoke

@@ -27,8 +27,8 @@ from secure_fgl import load_model
 from secure_fgl.charters.party import load_identity, new_identity
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
-from secure_fgl.predicting.inputs import answers
-from secure_fgl.predicting.model_file import model_bytes
+from secure_fgl.model_file import model_bytes
+from secure_fgl.predicting import answers
 from secure_fgl.run.model_digest import npz_bytes
 from secure_fgl.sites import stopping
 from secure_fgl.sites.process import PartyProcess, conduct, open_process

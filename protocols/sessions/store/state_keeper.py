@@ -25,7 +25,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
-from crypto.spans import spent
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Ledger
 from protocols.forms import Form
@@ -124,7 +123,6 @@ class StateKeeper:
             self._known, self._anew = (made, named), True
         return self._known[0]
 
-    @spent("state")
     def save(self, session: Session) -> None:
         """Keep the state as it is now; raises LedgerError if that is not possible."""
         codec = self._codec(session.ledger)
@@ -179,7 +177,6 @@ class StateKeeper:
             state |= {f"parts/{part}/{name}": value for name, value in fields.items()}
         return state
 
-    @spent("state")
     def restore(
         self, kind: type[SessionT], reopen: Callable[[Mapping[str, Any]], Ledger]
     ) -> SessionT:

@@ -49,7 +49,7 @@ def model_for(run: Path, folder: Path, of: str | None) -> TrainedModel:
 
 def _of_file(path: Path, of: str | None) -> TrainedModel:
     from secure_fgl.errors import UsageError
-    from secure_fgl.predicting.model_file import load_model
+    from secure_fgl.model_file import load_model
 
     trained = load_model(path)
     if of not in (None, trained.facts.get("site"), trained.facts.get("client")):

@@ -35,6 +35,7 @@ from secure_fgl.store.trained_model import TrainedModel, of_all, of_client, size
 
 __all__ = ["load_model", "model_bytes", "write_model"]
 
+
 _DESCRIPTION = "description"
 _MEMBERS = {
     "version",

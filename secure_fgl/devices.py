@@ -1,4 +1,8 @@
-"""Which device a configuration comes to on this machine."""
+"""On which device clients of a simulation train: the processor, or a GPU.
+
+Sites that run apart train on the processor: their answers are computed in a process to which the
+kernel gives no device.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +64,7 @@ def training_on(device: str) -> Iterator[None]:
     if device == "cpu":
         yield
         return
-    from secure_fgl.devices.placing import Placing
+    from secure_fgl.placing import Placing
 
     with Placing(device):
         yield

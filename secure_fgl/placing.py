@@ -23,6 +23,7 @@ from torch.utils._device import _device_constructors  # the list behind `torch.s
 
 __all__ = ["Placing"]
 
+
 _TO_NUMPY = (Tensor.numpy, Tensor.__array__)
 
 

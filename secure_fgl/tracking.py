@@ -1,20 +1,120 @@
-"""Where metrics go: one sink a target, opened before a run begins and fed a row a round.
+"""Released metrics, written besides the run folder: to TensorBoard or MLflow.
 
-A sink that fails while a run goes on is left out and told of: a dashboard that is away must not
-cost a run, whose evidence holds the same rows.
+What goes there is what ``metrics.jsonl`` holds, round by round, and public names of the plan. No
+message of a client, no model, no reference that only a simulator knows, and nothing of this
+machine or its user is handed to a sink.
+
+A sink is opened before a run begins. One that fails while a run goes on is left out, with a line
+for people: a dashboard that is away must not cost a run, whose evidence holds the same rows.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from protocols.plan.plan import Plan
 from secure_fgl.config_values import target
 from secure_fgl.errors import UsageError
 
-__all__ = ["Sink", "Sinks", "facts", "opened", "scalars"]
+__all__ = [
+    "EXPERIMENT",
+    "MlflowSink",
+    "Sink",
+    "Sinks",
+    "TensorboardSink",
+    "facts",
+    "opened",
+    "scalars",
+]
+
+
+# Metrics as a run of MLflow, by its client alone.
+#
+# `mlflow.start_run` and its like note user, machine, program and commit, and patch libraries;
+# `MlflowClient` sends what it is given. MLflow's own telemetry is switched off before it is
+# imported.
+
+EXPERIMENT = "secure-fgl"
+"""Under which runs stand, unless MLFLOW_EXPERIMENT_NAME says otherwise."""
+
+
+class MlflowSink:
+    """One run in a tracking store.
+
+    A run that was killed and goes on is a second run there, with all rows.
+
+    Args:
+        place: a tracking URI, such as ``sqlite:///runs.db`` or ``https://mlflow.example.org``.
+        name: of the run.
+        told: public facts, kept as parameters.
+
+    Raises:
+        ImportError: mlflow is not installed.
+    """
+
+    def __init__(self, place: str, name: str, told: Mapping[str, str]) -> None:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        from mlflow import MlflowClient
+
+        self._client = MlflowClient(tracking_uri=place)
+        wanted = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
+        known = self._client.get_experiment_by_name(wanted)
+        number = known.experiment_id if known else self._client.create_experiment(wanted)
+        self._run = self._client.create_run(number, run_name=name).info.run_id
+        for key, value in told.items():
+            self._client.log_param(self._run, key, value)
+
+    def write(self, round: int, numbers: Mapping[str, float]) -> None:
+        """Log a metric each, at the step `round`."""
+        for name, value in numbers.items():
+            self._client.log_metric(self._run, name, value, step=round)
+
+    def close(self, *, whole: bool) -> None:
+        """Say that the run finished, or that it did not."""
+        self._client.set_terminated(self._run, "FINISHED" if whole else "FAILED")
+
+
+# Metrics as TensorBoard's event files, by the writer that PyTorch brings.
+
+
+class TensorboardSink:
+    """Scalars of one run in a folder of its own, below the one that is given.
+
+    The writer puts this machine's name and the process's number into the file's name. A run that
+    was killed and goes on writes a second file there, from its first round: TensorBoard shows the
+    rows of the newer one.
+
+    Args:
+        place: the folder that ``tensorboard --logdir`` is given.
+        name: of the run.
+        told: public facts, shown as a text.
+
+    Raises:
+        ImportError: tensorboard is not installed.
+        OSError: the folder cannot be written to.
+    """
+
+    def __init__(self, place: str, name: str, told: Mapping[str, str]) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        folder = Path(place).expanduser() / name
+        self._writer = SummaryWriter(str(folder), purge_step=0)
+        table = "\n".join(f"| {key} | {value} |" for key, value in told.items())
+        self._writer.add_text("run", f"| | |\n|---|---|\n{table}", 0)
+
+    def write(self, round: int, numbers: Mapping[str, float]) -> None:
+        """Add a scalar a metric, at the step `round`."""
+        for name, value in numbers.items():
+            self._writer.add_scalar(name, value, round)
+        self._writer.flush()
+
+    def close(self, *, whole: bool) -> None:
+        """Flush and close the event file."""
+        self._writer.close()
 
 
 class Sink(Protocol):
@@ -68,12 +168,12 @@ def opened(text: str, name: str, told: Mapping[str, str]) -> Sink:
         kind, _, place = target(text).partition(":")
     except ValueError as error:
         raise UsageError("Metrics cannot be tracked there.", fix=str(error)) from error
-    if kind == "mlflow":
-        from secure_fgl.tracking.to_mlflow import MlflowSink as Made
-    else:
-        from secure_fgl.tracking.to_tensorboard import TensorboardSink as Made  # type: ignore[assignment]
     try:
-        return Made(place, name, told)
+        return (
+            MlflowSink(place, name, told)
+            if kind == "mlflow"
+            else TensorboardSink(place, name, told)
+        )
     except ImportError as error:
         raise UsageError(
             f"{kind} is not installed.",

@@ -1,1 +1,0 @@
-"""Whether this machine and this installation are fit: versions, extras, floors, entropy, disk."""
