@@ -211,4 +211,4 @@ def test_what_only_a_simulation_has_is_refused(tmp_path: Path) -> None:
         Federation.from_config(Config.parse(faulty)).run(tmp_path / "out")
     config = Config.parse({**document(), "transport": {"name": "broker"}})
     with pytest.raises(UsageError, match="rehearsal cannot be resumed"):
-        Federation.from_config(config).run(tmp_path / "out", profile=True)
+        Federation.from_config(config).run(tmp_path / "out", resume=True)
