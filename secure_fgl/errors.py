@@ -21,10 +21,6 @@ class UsageError(SecureFglError):
     """A configuration, file or argument that cannot be used."""
 
 
-class SiteData(SecureFglError):
-    """What was about to be handed on holds something of a site's own."""
-
-
 def path_of(given: object) -> Path:
     """Return a path as one; raises UsageError for what names no file."""
     if isinstance(given, str | os.PathLike):

@@ -267,7 +267,6 @@ SMALL = {
     "bench_resume.py": "--rounds 1 --repeats 1 --policies masks",
     "bench_start.py": "--repeats 1 --format json",
     "bench_verify.py": "--entries 100 --clients 5 --repeats 1 --format json",
-    "bench_watch.py": "--entries 100 --clients 5 --repeats 1 --format json",
 }
 
 

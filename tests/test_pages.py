@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -25,6 +27,16 @@ HOW_TO = (
     *("keep-a-budget", "survive-drop-outs", "resume-a-run", "audit-a-bundle", "waive-a-finding"),
     *("follow-a-run", "install", "profile-a-run"),
 )
+COMPARED = "compare-policies"
+SMALL = """
+algorithm: {name: fed_avg, rounds: 2, epochs: 1}
+model: {name: gcn, hidden: 4}
+data:
+  name: synthetic_banks
+  options: {customers: 20, transactions: 60}
+  partition: {name: by_owner, clients: 5}
+seed: 1
+"""
 
 
 def command(line: str) -> str:
@@ -89,10 +101,28 @@ def test_the_recipes_do_what_they_say(folder: Path, capsys: pytest.CaptureFixtur
     assert (folder / "runs/first/waivers.json").is_file()
 
 
+def test_policies_are_compared_as_the_recipe_says(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def here(program: list[str], **named: object) -> None:
+        assert program[:3] == [sys.executable, "-m", "secure_fgl"] and named["check"]
+        done = invoke(*program[3:])
+        assert done.exit_code == 0, (program, done.output)
+
+    monkeypatch.setattr(subprocess, "run", here)  # each program would load PyTorch anew
+    Path("first.yaml").write_text(SMALL, "utf-8")
+    walk(f"how-to/{COMPARED}")
+    *lines, chosen = capsys.readouterr().out.strip().splitlines()
+    assert [line.split(":")[0] for line in lines] == ["today", "grid of 6 bits", "one release"]
+    assert all("validation 0." in line and "above prior at most" in line for line in lines)
+    assert chosen == "chosen: none passes"  # five banks decide nothing
+    assert not list(Path("runs").glob("tried-*"))
+
+
 def test_every_page_of_both_is_walked() -> None:
     for name, pages in (("tutorials", TUTORIALS), ("how-to", HOW_TO)):
         there = {file.stem for file in (ROOT / "docs" / name).glob("*.md")} - {"README"}
-        assert there == set(pages)
+        assert there - {COMPARED} == set(pages)
 
 
 def test_a_wrong_page_is_found(folder: Path) -> None:

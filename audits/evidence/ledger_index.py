@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from audits.evidence.entries import check_facts
+from audits.report.words import plural
 from crypto.errors import CryptoError
 from crypto.signing.canonical import parse
 from crypto.signing.merkle import leaf_hash
@@ -236,6 +237,20 @@ class LedgerIndex:
         if "mask" in guards:
             return any(entry["exchange"] == last for _, entry in self.totals())
         return bool(asked) and asked <= {s.party for s in answers} and not self._died()
+
+    @cached_property
+    def ended(self) -> bool:
+        """Tell whether any ledger records the end of its session."""
+        return any(self.of_kind("close"))
+
+    @property
+    def so_far(self) -> str:
+        """How far ledgers without an end reach; empty if one records its end."""
+        if self.ended or not self.entries:
+            return ""
+        rounds = len({sent.round for sent in self.releases() if sent.round and not sent.keying})
+        count = sum(map(len, self.entries.values()))
+        return f"no end recorded: {plural(rounds, 'round')}, {count} entries verified so far"
 
     def _died(self) -> bool:
         """Tell whether any session ended with an error."""

@@ -173,10 +173,12 @@ class Verification:
     Attributes:
         steps: in the order in which they ran.
         side: the party whose own side alone was looked at; empty: all parties'.
+        so_far: how far the record reaches, if it has no end.
     """
 
     steps: tuple[Step, ...]
     side: str = ""
+    so_far: str = ""
 
     @property
     def failed(self) -> Step | None:
@@ -190,7 +192,7 @@ class Verification:
 
     @property
     def verdict(self) -> str:
-        """One of six sentences; a run is witnessed only if every party's head was compared.
+        """One of seven sentences; a run is witnessed only if every party's head was compared.
 
         Of a side without a signed head nothing is signed: whoever holds the charter could have
         written it.
@@ -202,6 +204,8 @@ class Verification:
                 return DESTROYED_SIDE  # nothing of it can be looked at any more
             signed = any(s.name == "tree" and s.status is Status.OK for s in self.steps)
             return OWN_SIDE if signed else UNSIGNED_SIDE
+        if self.so_far:
+            return self.so_far
         heads = [step for step in self.steps if step.name == "heads"]
         return WITNESSED if heads and heads[0].status is Status.OK else SELF_CONSISTENT
 
@@ -216,7 +220,9 @@ def run_checks(case: Case, checks: Sequence[Check]) -> Verification:
             steps[check.name] = Step(check.name, Status.NOT_CHECKED, detail)
             continue
         steps[check.name] = _run(check, case)
-    return Verification(tuple(steps.values()), case.view.side)
+    whole = "chain" in steps and steps["chain"].status is Status.OK
+    reach = case.ledger_index.so_far if whole else ""
+    return Verification(tuple(steps.values()), case.view.side, reach)
 
 
 def _run(check: Check, case: Case) -> Step:

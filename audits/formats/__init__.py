@@ -1,8 +1,7 @@
 """The ways to say a report, one file each, found by folder.
 
-A format is a module with ``FORMAT`` (its name), ``FILES`` (the file names it writes),
-``render(report) -> {file name: bytes}`` and ``render_view(view)``, likewise, of what one role could
-see. Rendering is deterministic: equal reports, equal bytes.
+A format is a module with ``FORMAT`` (its name), ``FILES`` (the file names it writes) and
+``render(report) -> {file name: bytes}``. Rendering is deterministic: equal reports, equal bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from importlib import import_module
 from types import ModuleType
 
 from audits.report.models import Report
-from audits.views.seen import View
 
 _MODULES: dict[str, ModuleType] = {
     found.name: import_module(f"{__name__}.{found.name}")
@@ -48,20 +46,4 @@ def render(report: Report, formats: Sequence[str]) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     for name in formats:
         files.update(_module(name).render(report))
-    return files
-
-
-def render_view(view: View, formats: Sequence[str]) -> dict[str, bytes]:
-    """Return the files of what one role could see; no name is that of a file of a report.
-
-    Args:
-        view: from :func:`audits.views.seen.seen`.
-        formats: of :data:`FORMATS`.
-
-    Raises:
-        ValueError: an unknown format.
-    """
-    files: dict[str, bytes] = {}
-    for name in formats:
-        files.update(_module(name).render_view(view))
     return files

@@ -7,11 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from audits.attacks._shared.models import AttackRow, NotTested, Value
 from audits.attacks._shared.payloads import PAYLOADS
-from audits.report import words
 from audits.report.attack_words import POWER, clients, reading, show, verdict
 from audits.report.models import Report
 from audits.report.words import visible
-from audits.views.seen import View
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~])")
 
@@ -176,53 +174,3 @@ def claims(report: Report) -> str:
     )
     header = ("claim", "state", "unit", "claimed ε", "at least", "ceiling", "confidence", "trials")
     return table(header, rows)
-
-
-def view(found: View) -> str:
-    """Return what one role could see, or some pooled."""
-    who = " and ".join(
-        f"{words.role(role)} ({count})"
-        for role, count in zip(found.roles, found.parties, strict=True)
-    )
-    rows = (
-        (
-            plain(f"{words.role(row.sender_role)} → {words.role(row.recipient_role)}"),
-            plain(row.item),
-            " ".join(row.payloads),
-            plain(words.protection(row.protection)),
-            str(row.count),
-            words.size(row.bytes),
-            f"{row.most}, {words.size(row.most_bytes)}",
-            words.span(row.first_round, row.last_round),
-            plain(row.opens or "nothing"),
-        )
-        for row in found.reached
-    )
-    header = ("route", "item", "payloads", "protection", "envelopes", "size",
-              "to one party at most", "rounds", "what it opens")  # fmt: skip
-    parts = [
-        f"# What could be seen by: {plain(who)}",
-        *(f"> **{plain(note)}**" for note in found.notes),
-        f"{plain(found.algorithm)}, policy {plain(found.policy)}, run `{code(found.run)}`. "
-        f"Evidence: **{plain(found.evidence)}**.",
-        plain(found.unseen),
-        "## What reached it",
-        table(header, rows) if found.reached else "Nothing was addressed to it.",
-        "## Who holds which key",
-        _list(found.keys),
-        "## What it learns",
-        _list(found.learns),
-    ]
-    if len(found.roles) > 1:
-        parts += ["## What they have only together", _list(found.together)]
-    parts += ["## Attacks that start from there", *_started(found)]
-    return "\n\n".join(parts)
-
-
-def _started(found: View) -> list[str]:
-    parts = [tried(found.attacks)] if found.attacks else ["No attack starts from there."]
-    return [*parts, untried(found.not_tested)] if found.not_tested else parts
-
-
-def _list(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {plain(line)}" for line in lines) or "Nothing."

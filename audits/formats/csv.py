@@ -11,7 +11,6 @@ from audits.accounting.empirical import Empirical
 from audits.attacks._shared.models import AttackRow
 from audits.report import words
 from audits.report.models import Egress, Finding, Report
-from audits.views.seen import Reached, View
 
 FORMAT = "csv"
 FILES = ("inventory.csv", "findings.csv", "attacks.csv", "budget.csv")
@@ -81,7 +80,6 @@ _BUDGET = (
     "scope",
     "assumes",
 )
-_REACHED = tuple(Reached.model_fields)
 _NUMBER = re.compile(r"-\d+(\.\d+)?", re.ASCII)
 _MEASURED = ("metric", "margin", "gate")  # empty where nothing was measured: no rule was applied
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -125,21 +123,6 @@ def _budget(report: Report) -> Iterator[list[object]]:
 
 def _by_attack(found: Empirical) -> tuple[str, ...]:
     return found.word, found.lower_bound, found.ceiling, found.why
-
-
-def render_view(view: View) -> dict[str, bytes]:
-    """Return ``view.csv``, what reached the role, and ``view-attacks.csv``."""
-    return {
-        "view.csv": _table(_REACHED, map(_reached, view.reached)),
-        "view-attacks.csv": _table(_ATTACKS, map(_attack, view.attacks)),
-    }
-
-
-def _reached(row: Reached) -> list[object]:
-    facts = row.model_dump(mode="json")
-    facts["protection"] = " > ".join(row.protection)
-    facts["payloads"] = " ".join(row.payloads)
-    return [facts[name] for name in _REACHED]
 
 
 def _finding(finding: Finding) -> list[object]:

@@ -17,7 +17,6 @@ from audits.plots import clusters, curves, dots, flows, seen, stacks, svg
 from audits.report import attack_words, words
 from audits.report.models import Denied, Egress, PartyFacts, Report, Vanished
 from audits.report.sections import Labelled, RoundBytes
-from audits.views.seen import View
 from protocols.plan.learns import grade, odds
 
 FORMAT = "html"
@@ -142,12 +141,6 @@ def render(report: Report) -> dict[str, bytes]:
     page = _environment().get_template("report.html.j2")
     text = page.render(report=report, subject=report.subject, charts=_charts(report))
     return {FILES[0]: text.encode("utf-8")}
-
-
-def render_view(view: View) -> dict[str, bytes]:
-    """Return ``view.html``."""
-    page = _environment().get_template("view.html.j2")
-    return {"view.html": page.render(view=view).encode("utf-8")}
 
 
 def _charts(report: Report) -> dict[str, Any]:

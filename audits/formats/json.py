@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 from audits.report.models import Report
-from audits.views.seen import View
 
 FORMAT = "json"
 FILES = ("report.json",)
@@ -14,17 +13,8 @@ FILES = ("report.json",)
 
 def render(report: Report) -> dict[str, bytes]:
     """Return ``report.json``: sorted keys, two spaces, ASCII only."""
-    return {FILES[0]: _text(report)}
-
-
-def render_view(view: View) -> dict[str, bytes]:
-    """Return ``view.json``, likewise."""
-    return {"view.json": _text(view)}
-
-
-def _text(found: Report | View) -> bytes:
-    text = json.dumps(found.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
-    return text.encode("ascii")
+    text = json.dumps(report.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
+    return {FILES[0]: text.encode("ascii")}
 
 
 def schema() -> dict[str, Any]:

@@ -13,7 +13,6 @@ from audits.formats._markdown import plain as _
 from audits.formats._markdown import table as _table
 from audits.report import words
 from audits.report.models import Finding, Report
-from audits.views.seen import View
 
 FORMAT = "md"
 FILES = ("report.md",)
@@ -70,11 +69,6 @@ def render(report: Report) -> dict[str, bytes]:
         f"`{_code(subject.policy_digest)}`.",
     ]
     return {FILES[0]: ("\n\n".join(blocks) + "\n").encode("utf-8")}
-
-
-def render_view(view: View) -> dict[str, bytes]:
-    """Return ``view.md``."""
-    return {"view.md": (tried.view(view) + "\n").encode("utf-8")}
 
 
 def _scope(report: Report) -> str:

@@ -10,7 +10,6 @@ import typer
 
 from secure_fgl.cli._shared.verb import EXAMPLE, Format, FormatOption, verb
 from secure_fgl.cli.account import account
-from secure_fgl.cli.advise import advise
 from secure_fgl.cli.attack import attack
 from secure_fgl.cli.bundle import bundle
 from secure_fgl.cli.diff import diff
@@ -20,8 +19,6 @@ from secure_fgl.cli.gather import gather
 from secure_fgl.cli.rehearse import rehearse
 from secure_fgl.cli.release import release
 from secure_fgl.cli.report import report
-from secure_fgl.cli.scan import scan
-from secure_fgl.cli.watch import watch
 
 if TYPE_CHECKING:
     from audits.evidence.verify import Verification
@@ -34,14 +31,11 @@ app = typer.Typer(
 
 app.command("report", epilog=EXAMPLE["report"])(report)
 app.command("attack", epilog=EXAMPLE["attack"])(attack)
-app.command("advise", epilog=EXAMPLE["advise"])(advise)
 app.command("bundle", epilog=EXAMPLE["bundle"])(bundle)
 app.command("gather", epilog=EXAMPLE["gather"])(gather)
 app.command("diff", epilog=EXAMPLE["diff"])(diff)
 app.command("rehearse", epilog=EXAMPLE["rehearse"])(rehearse)
 app.command("release", epilog=EXAMPLE["release"])(release)
-app.command("scan", epilog=EXAMPLE["scan"])(scan)
-app.command("watch", epilog=EXAMPLE["watch"])(watch)
 
 
 @app.command("verify", epilog=EXAMPLE["verify"])
@@ -89,7 +83,8 @@ def verify(
     """Check the record of a run step by step, offline.
 
     Of a party's folder it checks that party's own side: what only others can
-    show is NOT CHECKED.
+    show is NOT CHECKED. Of a run that is still going it states how far the
+    record reaches, and leaves to later what compares ledgers.
 
     Exits 5 and names the step if one fails. A step that had nothing to look
     at is NOT CHECKED, which proves nothing.

@@ -31,10 +31,6 @@ def bundle(
             help="The auditor's Ed25519 key (PEM, mode 600), which signs the statements.",
         ),
     ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option("--data", metavar="DIR", help="A site's own tables, searched for before."),
-    ] = None,
 ) -> int:
     """Write bundle.zip: all that audit verify needs to check a run offline.
 
@@ -43,9 +39,6 @@ def bundle(
     keep their times, because heads are signed over them.
 
     Without --key nobody signs, and audit verify says so.
-
-    Exits 3, and writes nothing, if it holds what the tables of --data hold; see
-    secure-fgl audit scan.
 
     Exits 5 if the evidence is broken; the bundle is written and says so.
     """
@@ -58,7 +51,7 @@ def bundle(
     signer = load_key(key) if key is not None else None
     judge_again(Run(run))
     with advice():
-        path = write_bundle(run, out, key=signer, data=data)
+        path = write_bundle(run, out, key=signer)
     typer.echo(str(path))
     if signer is None:
         say("Not signed: give an auditor's --key.", style="yellow")
@@ -87,7 +80,8 @@ def final_words(outcome: Verification) -> list[str]:
     else:
         left = names[Status.NOT_CHECKED]
         rest = f"; NOT CHECKED: {', '.join(left)}" if left else ""
-        said = f"nothing was changed that {len(names[Status.OK])} steps could see{rest}."
+        reach = f"{outcome.so_far}; " if outcome.so_far else ""
+        said = f"{reach}nothing was changed that {len(names[Status.OK])} steps could see{rest}."
     return [f"Integrity: {said}", COMPLETENESS]
 
 

@@ -26,10 +26,6 @@ def export(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File to write; by default stdout.")
     ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option("--data", metavar="DIR", help="A site's own tables, searched for before."),
-    ] = None,
 ) -> int:
     """Write a draft for an impact assessment, a record of processing, or a CI.
 
@@ -44,8 +40,6 @@ def export(
 
     5: the evidence is broken, and no draft but junit is made of it.
 
-    3: with --data, the draft would hold what these tables hold; it is not written.
-
     6: something left that was not planned; the draft says so.
 
     0: none of these.
@@ -58,7 +52,6 @@ def export(
     from secure_fgl.cli._shared.output import say
     from secure_fgl.cli._shared.report_files import advice, with_waivers
     from secure_fgl.errors import BROKEN, DRIFT, OK
-    from secure_fgl.scanning import at_hand, refuse_found
     from secure_fgl.store.finished_run import Run
 
     form = choose("form", to, tuple(EXPORTERS))
@@ -70,7 +63,6 @@ def export(
         with advice():
             raise EvidenceError(failed[0].name, f"{failed[0].detail}; no draft is made of it")
     content = EXPORTERS[form](made, view.plan_text.decode("utf-8", "replace"))
-    refuse_found(form, content, at_hand(data))
     if out is None:
         sys.stdout.write(content.decode("utf-8"))
     else:

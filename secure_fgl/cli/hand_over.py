@@ -18,10 +18,6 @@ def hand_over(
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write.")],
     run: RunOption = None,
-    data: Annotated[
-        Path | None,
-        typer.Option("--data", metavar="DIR", help="The site's own tables: searched for, too."),
-    ] = None,
     yes: Annotated[
         bool,
         typer.Option("--yes", help="Hand on the figures of all attacks that ran at this site."),
@@ -34,14 +30,9 @@ def hand_over(
     Ledgers say which values were clipped and why a request was refused: give
     the file only to who may know. The same side gives the same bytes.
 
-    It is searched before it is written, as by secure-fgl audit scan: for this
-    party's keys and path, and with --data for what the site's tables hold.
-
     Figures of attacks at this site (audit attack PARTY) go in as far as the
     policy's audit: {share: [A04]} names them; the others stay, without --yes.
     This party's keys sign them.
-
-    Exits 3, and writes nothing, if it holds any of that.
 
     Exits 5 if this side's own evidence is broken; the file is written and says so.
     """
@@ -53,7 +44,7 @@ def hand_over(
     from secure_fgl.store.sides.hand_overs import write_hand_over
 
     told = handed_on(party, lambda: load_identity(party), run=run, yes=yes)
-    path, outcome = write_hand_over(party, out, run=run, data=data, figures=told.data)
+    path, outcome = write_hand_over(party, out, run=run, figures=told.data)
     if format is Format.json:
         failed = outcome.failed.name if outcome.failed is not None else None
         figures = {"figures": list(told.ids), "kept": list(told.kept)}

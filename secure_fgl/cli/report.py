@@ -44,14 +44,6 @@ FailOnOption = Annotated[
     FailOn, typer.Option(help="Exit 3 from this severity on. Hides none of 5, 6 and 7.")
 ]
 
-ViewOption = Annotated[
-    str,
-    typer.Option(
-        metavar="ROLE[+ROLE]",
-        help="What that role could see: aggregator, authority, witness, relay, matcher, "
-        "tag_server, client; or two pooled, as aggregator+client.",
-    ),
-]
 KeyOption = Annotated[
     Path | None,
     typer.Option("--key", metavar="KEY.pem", help="Signs what intoto states; without, nobody."),
@@ -84,7 +76,6 @@ def report(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 4 where an attack was inconclusive or not run.")
     ] = False,
-    view: ViewOption = "",
     key: KeyOption = None,
     as_json: JsonOption = False,
     open_page: OpenOption = False,
@@ -98,11 +89,6 @@ def report(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
 
     intoto writes two in-toto statements about the run's files, leakage-audit and
     test-result, to the folder of --out: they are no part of the run's report.
-
-    --view prints what one role of the run could see, or two pooled, or writes it
-    to the folder of --out in the formats asked for: what reached it, what it can
-    open, and the attacks that start from there. It judges nothing: exit 5 if the
-    evidence is broken, else 0.
 
     Exit code, the first that applies; all are listed on stderr:
 
@@ -129,15 +115,6 @@ def report(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
     asked, formats = _asked(format)
     signer = _signer(out, key, stated=_STATED in asked)
     before = (finished := Run(run)).view()
-    if view:
-        _exclude_all(
-            baseline=baseline,
-            waivers=waivers,
-            rehearsal=rehearsal,
-            key=key,
-            intoto=_STATED in asked,
-        )
-        return keeping.show_view(finished, view, formats, out, as_json=as_json)
     files = keeping.with_baseline(before, baseline, drop=no_baseline)
     files = keeping.with_waivers(files, waivers, drop=no_waivers)
     files = keeping.with_rehearsal(files, rehearsal, drop=no_rehearsal)
@@ -212,20 +189,6 @@ def _exclude(name: str, given: Path | None, dropped: bool) -> None:
 
     if given is not None and dropped:
         raise UsageError(f"--{name} and --no-{name} contradict each other.", fix="give one of them")
-
-
-def _exclude_all(**given: object) -> None:
-    """Raise UsageError for what a view of one role has no place for."""
-    from secure_fgl.errors import UsageError
-
-    for name, value in given.items():
-        if value:
-            what = "--format intoto" if name == "intoto" else f"--{name}"
-            raise UsageError(
-                f"--view goes without {what}.",
-                why="a view shows what a role saw, and judges and states nothing",
-                fix="make the report and the view one after the other",
-            )
 
 
 def _write(

@@ -29,7 +29,6 @@ from crypto.signing.canonical import canonical
 from crypto.signing.signatures import SigningKey
 from secure_fgl.errors import UsageError
 from secure_fgl.isolation.kernel import close_memory
-from secure_fgl.scanning import at_hand, refuse_found
 from secure_fgl.store.files import content, create, open_plain
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.party_side import check_name, holds_runs, side_of
@@ -65,7 +64,6 @@ def write_bundle(
     *,
     key: SigningKey | None = None,
     day: str = "",
-    data: Path | None = None,
 ) -> Path:
     """Write a run's bundle and return its path.
 
@@ -74,10 +72,8 @@ def write_bundle(
         out: the file; by default ``bundle.zip`` in the run folder. It must not exist.
         key: the auditor's; None leaves the bundle unsigned.
         day: ``YYYY-MM-DD``; by default today.
-        data: a site's own tables, which must not show in the bundle; None: not searched for.
 
     Raises:
-        SiteData: the bundle would hold what is the site's own; it is not written.
         EvidenceError: the run's documents cannot be read, or its report was edited.
         UsageError: there is no run, or the file cannot be written.
     """
@@ -90,7 +86,6 @@ def write_bundle(
     path = Path(out) if out is not None else folder.path / "bundle.zip"
     files = make(folder.view(), environment=environment(), day=day or today(), signer=key)
     packed = pack(files)
-    refuse_found(path.name, packed, at_hand(data))
     return write_new(path, packed)
 
 

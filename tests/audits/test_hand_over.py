@@ -79,6 +79,25 @@ def test_a_side_holds_its_own_and_nothing_else(
         write_hand_over(made.folders[MINE], tmp_path / "a.zip")
 
 
+def test_neither_hand_over_nor_bundle_holds_a_key_a_seed_or_a_path(
+    made: Federation, tmp_path: Path
+) -> None:
+    """Nobody searches them: they are made of listed files alone."""
+    files = [tmp_path / f"{name}.zip" for name in made.folders]
+    for file, folder in zip(files, made.folders.values(), strict=True):
+        write_hand_over(folder, file)
+    gather_files(files, tmp_path / "run")
+    files.append(write_bundle(tmp_path / "run"))
+    seed = json.loads((made.folders[MINE] / "identity.json").read_text())["seed"]
+    own = [made.folders[MINE] / "keys" / "state", made.run(MINE) / "private" / "x"]
+    secrets = [seed.encode(), bytes.fromhex(seed), *(path.read_bytes() for path in own)]
+    secrets += [str(path).encode() for path in (*made.folders.values(), tmp_path)]
+    for file in files:
+        for name, data in unpack(file.read_bytes()).items():
+            assert not any(secret in data for secret in secrets), (file.name, name)
+        assert not {"identity.json", "keys/state", "private/x"} & set(unpack(file.read_bytes()))
+
+
 def test_gathered_sides_are_a_run_that_verifies_reports_and_bundles(
     made: Federation, tmp_path: Path
 ) -> None:

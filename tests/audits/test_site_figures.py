@@ -14,9 +14,7 @@ from audits.evidence.steps import Case
 from audits.findings.gate import answers, withheld
 from audits.report.build import build_report
 from audits.report.models import Report
-from audits.views.seen import seen
 from protocols.errors import EvidenceError
-from protocols.wire.roles import Role
 from tests.audits.attack_tools import SINGLED, attacked, row
 from tests.audits.bundle_tools import TOY
 
@@ -127,15 +125,6 @@ def test_what_one_site_finds_of_no_client_is_a_finding() -> None:
     good = row(**{**broken, **fine, "n_clients": 0, "rounds": (), "what": "code of noise"})
     rules = {f.rule for f in reported(good).findings}  # the control
     assert not rules & {"ATTACK_A10", "FIGURES_REFUSED"}
-
-
-def test_a_view_of_a_role_has_what_sites_found_of_what_it_opens() -> None:
-    report = reported(measured())
-    (found,) = [r for r in seen(report, [Role.AGGREGATOR]).attacks if r.what.startswith("at sites")]
-    assert (found.id, found.payload, found.n_clients) == ("A05", "P05", 2)
-    (row_,) = report.at_sites.rows if report.at_sites is not None else ()
-    assert found.verdict == row_.verdict and found.protected == row_.protected
-    assert not [r for r in seen(report, [Role.KEY_AUTHORITY]).attacks if "at sites" in r.what]
 
 
 def test_what_fails_over_sites_holds_a_release_back() -> None:

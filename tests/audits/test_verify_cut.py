@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from audits.evidence.steps import Status
 from audits.evidence.verify import verify
 from audits.report.build import build_report
 from audits.report.models import Dropouts
@@ -12,12 +16,16 @@ from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort
 from tests.audits.forging import forge, rewrite
 from tests.audits.lies import drop
-from tests.audits.toy_run import AGGREGATOR, CLIENTS, Answer, Bus, Given, run_toy
+from tests.audits.toy_run import AGGREGATOR, CLIENTS, Answer, Bus, Given, run_toy, save
 from tests.audits.verify_tools import (
     fails_at,
+    lines,
     refused,
+    step,
+    with_ledger,
     without,
 )
+from tests.secure_fgl.cli_tools import invoke
 
 
 @pytest.mark.parametrize("policy", ["he", "masks", "unsafe_plaintext"])
@@ -73,3 +81,24 @@ def test_control_only_all_together_deny_an_upload_in_clear():
     assert found.ok
     said = next(s.detail for s in found.steps if s.name == "receipts")
     assert said.endswith("vanished: client-4 in round 1")
+
+
+def test_a_run_that_goes_on_states_how_far_it_holds(tmp_path: Path) -> None:
+    """A client's ledger was read a moment before the others, which is no sign of a forger."""
+    bus = Bus(PrivacyPolicy.preset("he"), 3, CLIENTS, lambda name: 0.25, synthetic=True)
+    bus.play(2)
+    bus.toy.finished = False
+    whole = replace(bus.toy.view(reports=False), metrics_text=b"")
+    early = b"".join(lines(whole, CLIENTS[0])[:-3])
+    view = with_ledger(whole, CLIENTS[0], early)
+    found = verify(view)
+    assert found.ok, found.failed
+    count = sum(data.count(b"\n") for data in view.ledgers.values())
+    assert found.verdict == f"no end recorded: 2 rounds, {count} entries verified so far"
+    assert step(found, "plan_vs_ledger") is Status.OK
+    assert {step(found, name) for name in ("tree", "receipts", "report")} == {Status.NOT_CHECKED}
+    shown = invoke("audit", "verify", save(view, tmp_path / "run"))
+    assert shown.exit_code == 0 and "Verdict: no end recorded: 2 rounds" in shown.stdout
+    assert "Integrity: no end recorded: 2 rounds" in " ".join(shown.stdout.split())
+    fails_at("chain", with_ledger(view, CLIENTS[0], early.replace(b"release", b"receipt", 1)))
+    fails_at("files", replace(run_toy(rounds=1).view(), checkpoints={}))

@@ -7,14 +7,12 @@ judged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import typer
 
 if TYPE_CHECKING:
     from audits.evidence.run_files import RunView
@@ -199,44 +197,3 @@ def keep(run: Run, view: RunView) -> None:
     """Write these files, or remove them; each as a whole or not at all."""
     for name, content in kept_of(view).items():
         run.keep(name, content)
-
-
-def show_view(
-    run: Run, asked: str, formats: Sequence[str], out: Path | None, *, as_json: bool
-) -> int:
-    """Write what some roles of a run could see to a folder, or print it; return the exit code.
-
-    Args:
-        run: finished.
-        asked: a role, or several with ``+`` between them.
-        formats: of the report's; where it is printed, Markdown.
-        out: folder; None: print.
-        as_json: print JSON.
-
-    Raises:
-        UsageError: there is no such role in this run.
-    """
-    from audits.formats import render_view
-    from audits.report.build import build_report
-    from audits.views.seen import seen, spelt
-    from secure_fgl.cli._shared.gate import FailOn, codes_of, tell_codes
-    from secure_fgl.cli._shared.output import print_json
-    from secure_fgl.errors import BROKEN, usage
-
-    report = build_report(run.view())
-    try:
-        roles = spelt(asked, report)
-    except ValueError as error:
-        raise usage(error) from error
-    found = seen(report, roles)
-    if out is not None:
-        paths = run.write_report(render_view(found, formats), out)
-    if as_json:
-        print_json(render_view(found, ["json"])["view.json"].decode())
-    elif out is not None:
-        typer.echo("\n".join(map(str, paths)))
-    else:
-        typer.echo(render_view(found, ["md"])["view.md"].decode(), nl=False)
-    codes = [c for c in codes_of(report, FailOn.never, strict=False) if c == BROKEN] or [0]
-    tell_codes(codes)
-    return codes[0]

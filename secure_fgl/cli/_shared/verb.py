@@ -84,10 +84,6 @@ EXAMPLE = {
         "secure-fgl audit attack runs/first",
         "secure-fgl audit attack runs/first --profile default --attacks A04,A09 --strict",
     ),
-    "advise": example(
-        "secure-fgl audit advise runs/first --out runs/advice",
-        "secure-fgl audit advise runs/first --candidates tried.yaml --attacks A05 --points 1",
-    ),
     "diff": example(
         "secure-fgl audit diff runs/first runs/second",
         "secure-fgl audit diff approved/report.json runs/second --fail-on medium --format json",
@@ -123,14 +119,6 @@ EXAMPLE = {
         "secure-fgl audit release runs/first --require A05,A09",
         "secure-fgl audit release runs/first --require A05 --margin 0.02 --waivers accepted.yaml "
         "--out release.dsse.json --key auditor.pem",
-    ),
-    "scan": example(
-        "secure-fgl audit scan logs report.html bundle.zip --data /srv/data/hospital-north",
-        "secure-fgl audit scan /srv/out --data /srv/data/hospital-north --party /srv/party",
-    ),
-    "watch": example(
-        "secure-fgl audit watch runs/first",
-        "secure-fgl audit watch /srv/party --format json --fail-fast",
     ),
     "hand-over": example("secure-fgl site hand-over /srv/party --out north.zip"),
     "site-model": example(
@@ -274,11 +262,9 @@ def exit_code(error: Exception) -> int:
         BROKEN,
         BUDGET,
         DRIFT,
-        FINDINGS,
         INTERNAL,
         USAGE,
         PlanDrift,
-        SiteData,
         UsageError,
     )
 
@@ -291,7 +277,5 @@ def exit_code(error: Exception) -> int:
         return BROKEN
     if isinstance(error, BudgetExceeded):
         return BUDGET
-    if isinstance(error, SiteData):
-        return FINDINGS
     usage = isinstance(error, (UsageError, PolicyError, RemoteProtocolError, OtherVersion))
     return USAGE if usage or diverged(error) else INTERNAL

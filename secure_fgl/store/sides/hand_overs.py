@@ -13,11 +13,10 @@ from audits.bundle.hand_over import Gathered, gather, hand_over
 from audits.evidence.steps import Verification
 from audits.evidence.verify import verify
 from secure_fgl.errors import UsageError
-from secure_fgl.scanning import at_hand, refuse_found
 from secure_fgl.store.files import Folder, content, create, held, open_plain
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.run_folder import RunFolder
-from secure_fgl.store.sides.places import party_of, place_of
+from secure_fgl.store.sides.places import place_of
 
 __all__ = ["at_rest", "gather_files", "write_hand_over"]
 
@@ -27,7 +26,6 @@ def write_hand_over(
     out: str | Path,
     *,
     run: str | None = None,
-    data: Path | None = None,
     figures: bytes = b"",
 ) -> tuple[Path, Verification]:
     """Write a party's own side of a run as a file for the others.
@@ -36,7 +34,6 @@ def write_hand_over(
         party: the party's folder.
         out: the file; it must not exist.
         run: the run's name; None: the one run that the party joined.
-        data: the site's own tables, which must not show in the file; None: keys and paths alone.
         figures: of attacks on this side, signed; see `secure_fgl.store.sides.figures`.
 
     Returns:
@@ -45,7 +42,6 @@ def write_hand_over(
     Raises:
         UsageError: the party never joined that run, or did not begin it, a process of the party is
             at work on it, or the file cannot be written.
-        SiteData: the file would hold what is the site's own; it is not written.
         EvidenceError: a document of the run is missing or cannot be read.
     """
     place = place_of(party, run)
@@ -53,7 +49,6 @@ def write_hand_over(
     with at_rest(place):
         view = found.view()
     path, packed = Path(out), hand_over(view, figures)
-    refuse_found(path.name, packed, at_hand(data, party_of(place)))
     _write(path, packed)
     return path, verify(view)
 
