@@ -31,7 +31,7 @@ import numpy as np
 if __name__ == "__main__":  # a script's folder is on the path, the folder above it is not
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from audits.report.learning.references import ON_NODES
+from audits.report.learning import ON_NODES
 from benchmarks import personalised
 from benchmarks.personalised import Settings, main, nested
 

@@ -40,7 +40,6 @@ REGISTRIES = {
     "secure_fgl/catalogue.py": "finds the algorithms by folder",
     "algorithms/nn/__init__.py": "finds the models by folder",
     "audits/attacks/__init__.py": "finds the attacks by folder",
-    "audits/formats/__init__.py": "finds the report formats by folder",
     "protocols/disclosures/names.py": "finds the disclosures by folder",
     "protocols/disclosures/registry.py": "finds what a disclosure's folder holds",
     "protocols/wire/roles.py": "finds the roles by file",

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from algorithms.nn import alone
 from algorithms.tasks.training import activated
-from audits.formats.csv import cell
+from audits.formats import cell
 from secure_fgl.data.features import rescaled
 from secure_fgl.data.own import OwnSpec, load_spec, read_site
 from secure_fgl.data.own.spec import SPEC_FILE

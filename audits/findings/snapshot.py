@@ -107,9 +107,9 @@ def excerpt(report: bytes | Report) -> Snapshot:
         EvidenceError: at step ``baseline``; not a report of this or an earlier version.
     """
     if isinstance(report, Report):
-        from audits.formats.json import FILES, render
+        from audits.formats import json_text
 
-        report = render(report)[FILES[0]]
+        report = json_text(report)
     try:
         found = read_json(report, limit=REPORT_LIMIT, what="the report")
         step, what = "baseline", "the report"

@@ -12,7 +12,7 @@ from audits.attacks._shared.models import AttackRow
 from audits.attacks.trap_weights import BY_ONE, START
 from audits.report import words
 from audits.report.models import Egress
-from audits.report.readings.texts import POWER, lesson, reading
+from audits.report.readings import POWER, lesson, reading
 
 __all__ = ["NAMES", "POWER", "clients", "lesson", "named", "power", "readable", "reading",
            "sentence", "show", "untested", "verdict", "warning"]  # fmt: skip

@@ -23,18 +23,23 @@ from audits.findings.snapshot import read_snapshot
 from audits.findings.waivers import waived
 from audits.findings.weights import flattened, ranks
 from audits.report.attack_rows import outcome, succeeded
-from audits.report.budget import accounts
-from audits.report.budget_timeline import spending
-from audits.report.inventory import inventory, parties, plan_diff, roll_up
-from audits.report.learning.curves import curves
-from audits.report.learning.delivered import never_trained
-from audits.report.learning.references import in_words, little, table, worth
+from audits.report.budget import accounts, spending
+from audits.report.learning import curves, in_words, little, never_trained, table, worth
 from audits.report.limits import limits
-from audits.report.method import method
+from audits.report.method import method, obligations
 from audits.report.models import Dropouts, Egress, Finding, Head, Integrity, Report, Subject
-from audits.report.obligations import obligations
 from audits.report.roles import role_views
-from audits.report.scope import own_summary, rounds, scope, smallest_opened, weighed
+from audits.report.scope import (
+    inventory,
+    own_summary,
+    parties,
+    plan_diff,
+    roll_up,
+    rounds,
+    scope,
+    smallest_opened,
+    weighed,
+)
 from audits.report.sections import Fact, StepFacts
 from audits.report.summary import notes, strip, summary
 from crypto.signing.merkle import root

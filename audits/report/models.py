@@ -13,7 +13,7 @@ from audits.accounting.empirical import UNTRIED, Empirical
 from audits.attacks._shared.models import AttackRow, Claim, NotTested
 from audits.elsewhere.rehearsal import Rehearsed
 from audits.elsewhere.sites import AtSites
-from audits.report.learning.curves import Curve
+from audits.report.learning import Curve
 from audits.report.sections import (
     Changes,
     Clusters,

@@ -10,7 +10,7 @@ from audits.report import words
 from audits.report.attack_rows import Outcome, singled_out, tally, undecided
 from audits.report.attack_words import readable, untested
 from audits.report.budget import budget_line, worst_view
-from audits.report.learning.delivered import NEVER_TRAINED
+from audits.report.learning import NEVER_TRAINED
 from audits.report.models import Account, Dropouts, Egress, Finding, Line, PlanDiff, State
 from audits.report.scope import approved, intact
 from protocols.disclosures.names import Disclosure

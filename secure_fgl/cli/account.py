@@ -143,7 +143,7 @@ def _of_run(
 def _by_attack(case: Case) -> list[Labelled]:
     """Return every epsilon that the report shows, with what its attacks say of it."""
     from audits.report.attack_rows import outcome
-    from audits.report.budget_timeline import spending
+    from audits.report.budget import spending
 
     claims = outcome(case, ()).claims
     return [row for part in spending(case, claims) for row in part.rows]

@@ -47,7 +47,7 @@ def export(
 
     Exits 5 if the evidence is broken; nothing is written then.
     """
-    from audits.report.learning.delivered import NEVER, NEVER_TRAINED
+    from audits.report.learning import NEVER, NEVER_TRAINED
     from secure_fgl.cli._shared.output import say
     from secure_fgl.cli._shared.report_files import advice
     from secure_fgl.errors import UsageError

@@ -156,8 +156,7 @@ def _what_is_left(folder: Path) -> str:
 
 def _summary(finished: Run, headline: str) -> None:
     """Print what people want to know first; all of it stands in result.json too."""
-    from audits.report.learning.delivered import never_trained
-    from audits.report.learning.references import ALONE, GATHERED
+    from audits.report.learning import ALONE, GATHERED, never_trained
     from audits.report.words import plural, size
     from secure_fgl.cli._shared.output import HEADLINES, print_pairs
 
@@ -203,7 +202,7 @@ def _keys(finished: Run) -> list[tuple[str, str]]:
 
 def _never(finished: Run) -> str:
     """Say that the model was never trained, and what to try."""
-    from audits.report.learning.delivered import NEVER_TRAINED
+    from audits.report.learning import NEVER_TRAINED
 
     model = _chosen(finished).model
     step = f"a smaller model.lr (here {model.lr:g})" if model.lr else "a smaller model.lr"
@@ -229,7 +228,7 @@ def _digests(finished: Run) -> list[tuple[str, str]]:
 
 def _compared(result: dict[str, Any]) -> list[tuple[str, str]]:
     """Say who is ahead, and what was not compared: a figure alone may be worse than none."""
-    from audits.report.learning.references import ON_NODES, in_words, little, not_computed, worth
+    from audits.report.learning import ON_NODES, in_words, little, not_computed, worth
 
     pairs = [(name, f"not computed: {why}") for name, why in not_computed(result).items()]
     if (found := worth(result)) is not None:
@@ -251,7 +250,7 @@ _STOOD = (
 
 def _stood(finished: Run, still: dict[str, Any]) -> str:
     """Say where a run stood, and what to try of what was not tried in it."""
-    from audits.report.learning.references import RARE
+    from audits.report.learning import RARE
 
     chosen = _chosen(finished)
     other = [how for how in ("raw", "standard") if how != chosen.data.features]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from audits.evidence.run_files import RunView
-from audits.report.learning.delivered import chosen_by
+from audits.report.learning import chosen_by
 from protocols.errors import EvidenceError
 from secure_fgl.errors import UsageError, path_of
 from secure_fgl.notebook import Results

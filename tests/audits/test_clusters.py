@@ -67,7 +67,7 @@ def test_a_report_shows_the_clusters_over_the_rounds_and_by_whose_word(made: Toy
     assert (report.clusters.signed, report.clusters.unused) == (True, 0)
     files = render(report, FORMATS)
     assert files == render(build_report(made.view()), FORMATS)
-    assert "| 2 | 4, 4 | 0 | 1 |" in files["report.md"].decode()
+    assert "| 2 | 2 | 4, 4 | 0 | 1 |" in files["report.md"].decode()
     page = files["report.html"].decode()
     assert page.count('<rect class="cluster"') == 3 and "By signed cuts" in page
     assert page.index('<svg class="clusters"') < page.index("Clusters over the rounds<small>")

@@ -12,8 +12,7 @@ from audits.accounting.empirical import UNTRIED, empirical
 from audits.attacks._shared.models import Claim
 from audits.evidence.steps import Case
 from audits.formats import render
-from audits.report.budget import accounts
-from audits.report.budget_timeline import spending
+from audits.report.budget import accounts, spending
 from audits.report.build import build_report
 from tests.audits.bundle_tools import TOY
 from tests.audits.noised_run import NoisedRun

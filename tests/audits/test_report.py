@@ -11,8 +11,7 @@ import pytest
 from audits.evidence.steps import Case, Status
 from audits.evidence.verify import verify
 from audits.findings.rules import findings
-from audits.formats import FORMATS, file_names, render
-from audits.formats.json import schema
+from audits.formats import FORMATS, file_names, render, schema
 from audits.report.build import build_report
 from audits.report.models import Report
 from audits.report.summary import SIMULATION, notes

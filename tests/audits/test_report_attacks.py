@@ -14,8 +14,7 @@ from audits.attacks import attacks
 from audits.attacks._shared.payloads import NOT_ATTACKED
 from audits.attacks.grad_span import GradSpan
 from audits.evidence.verify import verify
-from audits.formats import FORMATS, render
-from audits.formats.json import schema
+from audits.formats import FORMATS, render, schema
 from audits.report import attack_rows
 from audits.report.build import build_report
 from audits.report.models import Report

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from audits import plots
 from audits.formats import render
-from audits.formats.html import _alike, _called
-from audits.plots import svg
 from audits.report import words
 from audits.report.models import Report
+from audits.report.page import alike as _alike
+from audits.report.page import called as _called
 from protocols.policy.policy import PRESETS
 from secure_fgl import Config, Federation
 from tests.audits.report_tools import FORMULA, HOSTILE, Page
@@ -74,14 +75,14 @@ def test_every_figure_has_a_title_a_description_and_a_table(page):
 
 
 def test_a_bar_s_value_stands_below_its_label_and_is_never_cut():
-    bar = str(svg.bars("b", "t", "d", [svg.Bar("x" * 99, "540 kB UNSAFE", 0.5, unsafe=True)]))
+    bar = str(plots.bars("b", "t", "d", [plots.Bar("x" * 99, "540 kB UNSAFE", 0.5, unsafe=True)]))
     (label, _), (value, shown) = re.findall(r'<text x="0" y="(\d+)"[^>]*>([^<]*)<', bar)
     assert int(value) - int(label) >= 16  # pixels: a line of text
     assert shown == "540 kB UNSAFE"
 
 
 def test_states_are_told_by_word_and_shape_beside_colour(page):
-    marks = {state: str(svg.mark(state)) for state in ("OK", "ATTENTION", "FAIL", "NOT TESTED")}
+    marks = {state: str(plots.mark(state)) for state in ("OK", "ATTENTION", "FAIL", "NOT TESTED")}
     assert len(set(marks.values())) == 4
     for word in ("OK", "ATTENTION", "NOT TESTED"):
         assert f"{marks[word]}{word}</span>" in page

@@ -218,7 +218,7 @@ def test_o10_every_rounds_rows_stand_in_the_report(honest: Toy, told: Report) ->
     assert sum(row.flattened for row in told.rows) > 0
     page, text = (data.decode() for data in render(told, ["html", "md"]).values())
     assert "Weighted rows, round by round" in page and f'<td class="num">{first.group}</td>' in page
-    assert "### Weighted rows" in text
+    assert "**Weighted rows, round by round**" in text
     assert f"| 1 | 6 | {first.flattened} | {first.group} | 1 of 5 | 0 |" in text
     sums = render(build_report(run_toy("pilot", rounds=1).view(reports=False)), ["html", "md"])
     assert not any(b"Weighted rows" in data for data in sums.values())

@@ -15,10 +15,10 @@ from audits.findings.snapshot import excerpt
 from audits.findings.snapshot import text as snapshot_text
 from audits.findings.waivers import taken
 from audits.formats import FORMATS, render
-from audits.formats.html import CONTENTS
-from audits.report.budget_timeline import MOST_POINTS, _timeline
+from audits.report.budget import MOST_POINTS, _timeline
 from audits.report.build import build_report
 from audits.report.models import REPORT_VERSION
+from audits.report.page import sections
 from audits.report.scope import MOST_ROUNDS, rounds
 from audits.report.summary import SIMULATION
 from protocols.plan.plan import Plan, at_most
@@ -41,14 +41,14 @@ def noised():
     return run_toy(policy, algorithm=countless(), rounds=3)
 
 
-def test_all_sections_stand_in_the_page_in_their_order(page):
+def test_all_sections_stand_in_the_page_in_their_order(page, report):
     heads = re.findall(r"<h2 [^>]*>(.*?)</h2>", page)
     found = [re.sub(r"<[^>]*>", "", head) for head in heads if 'class="no"' in head]
-    assert len(found) == len(TITLES) == len(CONTENTS) == 11
+    assert len(found) == len(TITLES) == len(sections(report)) == 11
     for number, (head, title) in enumerate(zip(found, TITLES, strict=True), 1):
         assert head.startswith(str(number)) and title in head
     targets = [v for v in Page(page).values("href") if v != "#main"]
-    assert targets[:12] == [f"#{name}" for name, _ in CONTENTS]
+    assert targets[:12] == [f"#{section.id}" for section in sections(report)]
 
 
 def test_all_sections_stand_in_the_markdown(report):

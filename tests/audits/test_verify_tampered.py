@@ -9,7 +9,7 @@ import pytest
 from audits.evidence.run_files import UNREADABLE
 from audits.evidence.steps import Status
 from audits.evidence.verify import verify
-from audits.formats.csv import FILES
+from audits.report.spreadsheets import FILES
 from crypto.signing.signatures import SigningKey
 from protocols.policy.policy import PrivacyPolicy
 from tests.audits.forging import edit_last, forge, sign, write

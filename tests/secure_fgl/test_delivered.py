@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from audits.report.learning.delivered import NEVER, NEVER_TRAINED
+from audits.report.learning import NEVER, NEVER_TRAINED
 from secure_fgl import Run
 from secure_fgl.run.model_digest import npz_digest
 from tests.secure_fgl.cli_tools import invoke

@@ -16,7 +16,7 @@ from algorithms.tasks import DataSpec, Site
 from algorithms.tasks.inputs import NodeData
 from algorithms.tasks.node import NodeTask
 from audits.report.build import _worth
-from audits.report.learning.references import ON_NODES, in_words, little, not_computed, worth
+from audits.report.learning import ON_NODES, in_words, little, not_computed, worth
 from secure_fgl.cli.run import _compared, _summary
 from secure_fgl.config import Config
 from secure_fgl.data import ClientGraph, load_dataset, partition, split_masks

@@ -66,7 +66,7 @@ def _told(trained: TrainedModel, checkpoint: bytes = b"") -> TrainedModel:
         trained: the model.
         checkpoint: of the one that all share, of whose weights a client's may be; empty for none.
     """
-    from audits.report.learning.delivered import NEVER, NEVER_TRAINED
+    from audits.report.learning import NEVER, NEVER_TRAINED
     from secure_fgl.cli._shared.output import say
     from secure_fgl.run.model_digest import npz_digest
 

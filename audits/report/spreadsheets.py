@@ -1,18 +1,15 @@
-"""CSV for spreadsheets: the inventory with every fact, findings, attacks, and every epsilon."""
+"""The report's tables for spreadsheets: the inventory, findings, attacks, and every epsilon."""
 
 from __future__ import annotations
 
-import csv
-import io
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from audits.accounting.empirical import Empirical
 from audits.attacks._shared.models import AttackRow
 from audits.report import words
 from audits.report.models import Egress, Finding, Report
+from audits.report.table import Column, Table
 
-FORMAT = "csv"
 FILES = ("inventory.csv", "findings.csv", "attacks.csv", "budget.csv")
 _INVENTORY = (
     "sender",
@@ -80,13 +77,11 @@ _BUDGET = (
     "scope",
     "assumes",
 )
-_NUMBER = re.compile(r"-\d+(\.\d+)?", re.ASCII)
 _MEASURED = ("metric", "margin", "gate")  # empty where nothing was measured: no rule was applied
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def render(report: Report) -> dict[str, bytes]:
-    """Return ``inventory.csv``, ``findings.csv``, ``attacks.csv`` and ``budget.csv``."""
+def spreadsheets(report: Report) -> dict[str, Table]:
+    """Return the tables of :data:`FILES`; their cells are raw values."""
     details = {(e.item, e.sender_role, e.recipient_role): e for e in report.egress}
     rows = []
     for row in report.inventory:
@@ -100,9 +95,14 @@ def render(report: Report) -> dict[str, bytes]:
     return {
         FILES[0]: _table(_INVENTORY, rows),
         FILES[1]: _table(_FINDINGS, map(_finding, report.findings)),
-        FILES[2]: _table(_ATTACKS, map(_attack, report.attacks)),
+        FILES[2]: attacks(report.attacks),
         FILES[3]: _table(_BUDGET, _budget(report)),
     }
+
+
+def attacks(rows: Sequence[AttackRow]) -> Table:
+    """Return the table of attacks with every figure."""
+    return _table(_ATTACKS, map(_attack, rows))
 
 
 def _budget(report: Report) -> Iterator[list[object]]:
@@ -150,16 +150,5 @@ def _fields(about: Egress) -> str:
     )
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\r\n")  # RFC 4180
-    writer.writerow(header)
-    writer.writerows([cell(value) for value in row] for row in rows)
-    return out.getvalue().encode("utf-8")
-
-
-def cell(value: object) -> str:
-    """Return a cell that no spreadsheet takes for a formula: names come from strangers."""
-    text = words.visible(str(value).lower() if isinstance(value, bool) else str(value))
-    plain = _NUMBER.fullmatch(text)
-    return f"'{text}" if text.startswith(_FORMULA) and not plain else text
+def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    return Table("", tuple(Column(name, "raw") for name in header), tuple(map(tuple, rows)))

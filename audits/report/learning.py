@@ -1,27 +1,111 @@
-"""What a federation is worth: its model beside the best of the references that send nothing.
-
-References are the simulator's word in ``result.json``. Some hold one site's data each and nothing
-leaves a site for them; the others (``centralised``, ``whole_graph``, ``pmf``) hold what no site
-has, so they say what might be reached, and a federation does not lose to them.
-"""
+"""Training curves: the scores of ``metrics.jsonl``, as totals over a cohort gave them (O28)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = [
-    "ALONE",
-    "GATHERED",
-    "ON_NODES",
-    "Worth",
-    "in_words",
-    "little",
-    "not_computed",
-    "table",
-    "worth",
-]
+from pydantic import Field as Setting
+
+from protocols.strict import Strict
+
+MOST_POINTS, MOST_CURVES = 120, 12
+"""Points of one curve, and curves of one report; ``metrics.jsonl`` has all."""
+_LONGEST = 60  # characters of a name
+_LAST_ROUND = 1 << 53
+
+
+class Point(Strict):
+    """One score after one round."""
+
+    round: int = Setting(description="0: before the first")
+    value: str = Setting(description="decimal text")
+
+
+class Curve(Strict):
+    """One score over the rounds; of many rounds every so many-th, and the last."""
+
+    name: str = Setting(description="as in metrics.jsonl, for example `val_accuracy`")
+    points: tuple[Point, ...] = Setting(description="by round, at most 120")
+
+
+def curves(rows: Sequence[Mapping[str, Any]]) -> tuple[Curve, ...]:
+    """Return the curves of ``metrics.jsonl``, by name.
+
+    What is no score is left out: a line without a later round than the line before, an entry that
+    is no finite number, a name that cannot be printed.
+
+    Args:
+        rows: its lines, of which anybody may have written anything.
+    """
+    found: dict[str, list[Point]] = {}
+    before = -1
+    for row in rows:
+        round = row.get("round")
+        if type(round) is not int or not before < round < _LAST_ROUND:
+            continue
+        before = round
+        for name, value in row.items():
+            if name != "round" and _named(name) and (text := _decimal(value)):
+                found.setdefault(name, []).append(Point(round=round, value=text))
+    names = sorted(found)[:MOST_CURVES]
+    return tuple(Curve(name=name, points=_thinned(found[name])) for name in names)
+
+
+def _named(name: str) -> bool:
+    return bool(name) and len(name) <= _LONGEST and name.isprintable()
+
+
+def _decimal(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    if isinstance(value, int):
+        return str(value) if abs(value) < _LAST_ROUND else ""
+    return f"{value:.6g}" if math.isfinite(value) else ""
+
+
+def _thinned(points: Sequence[Point]) -> tuple[Point, ...]:
+    step = max(1, -(-len(points) // (MOST_POINTS - 1)))
+    return (*points[:-1:step], points[-1])
+
+
+# Which model a run delivers: the best by validation, or the last; and whether it was trained.
+
+
+NEVER_TRAINED = (
+    "MODEL NEVER TRAINED: on validation records no round did as well as the model before training, "
+    "so that one is delivered; predict, evaluate and model export use it"
+)
+BEST, NO_SCORE = "best validation score", "no score of all clients"
+LAST = "last round: no validation score"
+NEVER = "best validation score, before training: the model was never trained"
+
+
+def never_trained(result: Mapping[str, Any]) -> bool:
+    """Tell whether the model that a run delivers is the one before its first round.
+
+    Args:
+        result: ``result.json``, of which anybody may have written anything.
+    """
+    metrics = result.get("metrics")
+    best = metrics.get("best_round") if isinstance(metrics, Mapping) else None
+    return type(best) is int and best == 0
+
+
+def chosen_by(result: Mapping[str, Any]) -> str:
+    """Return what the delivered model of a finished run was chosen by, in words."""
+    metrics = result.get("metrics", {})
+    if metrics.get("best_round") is None:
+        return NO_SCORE
+    if never_trained(result):
+        return NEVER
+    validated = any(metrics[name] is not None for name in metrics if name.startswith("val_"))
+    return BEST if validated else LAST
+
+
+# What a federation is worth: its model beside the best of the references that send nothing.
+
 
 ALONE: Mapping[str, str] = {
     "local": "local only",

@@ -1,1 +1,0 @@
-"""How a run's scores moved from round to round, and which model it delivers."""

@@ -1,1 +1,0 @@
-"""How to read the figures of attacks: one text an attack, and what all of them share."""
