@@ -16,7 +16,7 @@ from algorithms._shared.clusters import directed, nearness, scaled, standardised
 from algorithms.tasks import predictions
 from algorithms.tasks.evaluation import models, total
 from protocols.clusters.cuts import Cut, cut_in_two, weighed
-from protocols.disclosures.similarity.view import Compared
+from protocols.disclosures.similarity.disclosure import Compared
 from protocols.disclosures.sum.view import TotalView
 from protocols.messages import Array, SimilarityMessage, SumMessage, WeightedSumMessage
 from protocols.rounds import Cohort, Reply, Round, Sealed

@@ -20,7 +20,7 @@ from crypto.homomorphic.he import Accumulator, Scheme, scheme
 from crypto.masks import MaskSum, container, masked
 from crypto.quantiser import Grid
 from crypto.samplers import Stream, derive, entropy
-from protocols.disclosures.sum.ring import Ring, Words
+from protocols.disclosures.sum.layout import Ring, Words
 
 
 class _Integers:

@@ -48,9 +48,9 @@ from benchmarks.bench_he import constant
 from crypto.hpke import OpeningKey, SealingKey
 from crypto.masks import MaskSum
 from crypto.signing.signatures import SigningKey, VerifyKey
-from protocols.disclosures.sum import protect
+from protocols.disclosures.sum import disclosure as protect
+from protocols.disclosures.sum import masks as unmasking
 from protocols.disclosures.sum.layout import SumLayout
-from protocols.disclosures.sum.masked import unmasking
 from protocols.evidence.ledger import MemoryStore, Store
 from protocols.forms import Form
 from protocols.keys import pairs, seeds

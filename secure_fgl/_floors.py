@@ -14,7 +14,7 @@ out right while payloads left in clear (docs/adr/0002-five-floors.md). `check` r
 
 It does not read the text of files: a person who can write into the installation can change them.
 Other packages, and what code in this process does on purpose, it does not see either. Uploads
-without masks are noticed besides, by `protocols.disclosures.sum.masked.uniform`.
+without masks are noticed besides, by `protocols.disclosures.sum.masks`.
 """
 
 from __future__ import annotations

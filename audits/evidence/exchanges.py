@@ -12,7 +12,7 @@ from audits.evidence.asked import Asked
 from audits.evidence.ledger_index import LedgerIndex, Sent
 from crypto.errors import CryptoError
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.sum.addressed.turns import whose_turn
+from protocols.disclosures.sum.addressed import whose_turn
 from protocols.errors import NotInPlan, SecureFglError
 from protocols.evidence.ledger import Entry
 from protocols.keys.groups import Group

@@ -17,7 +17,7 @@ from audits.evidence.ledger_index import Sent
 from audits.evidence.run_files import fail
 from audits.evidence.steps import Case
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.sum.consistency_votes import vote_text
+from protocols.disclosures.sum.consistency import vote_text
 from protocols.evidence.ledger import Entry
 from protocols.keys.groups import agreement
 from protocols.keys.slots import slot_of

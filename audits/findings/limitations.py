@@ -7,9 +7,9 @@ An id is an anchor of that page, and is never given to anything else.
 from __future__ import annotations
 
 from protocols.disclosures._base.words import words_of
-from protocols.disclosures._evaluated.words import UNWITNESSED
+from protocols.disclosures._evaluated.disclosure import UNWITNESSED
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR, KEY_THEFT
+from protocols.disclosures.sum.disclosure import ACTIVE_AGGREGATOR, KEY_THEFT
 
 __all__ = ["IDS", "named", "of_rule", "of_warning"]
 

@@ -11,8 +11,8 @@ from audits.evidence.steps import Verification
 from audits.findings.limitations import of_rule
 from audits.report import words
 from audits.report.models import Account, Dropouts, Egress, Finding, PlanDiff, Severity
-from protocols.disclosures._evaluated.words import UNWITNESSED
-from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR
+from protocols.disclosures._evaluated.disclosure import UNWITNESSED
+from protocols.disclosures.sum.disclosure import ACTIVE_AGGREGATOR
 from protocols.plan.plan import Plan
 from protocols.wire.roles import Role
 

@@ -11,8 +11,8 @@ from audits.report import words
 from audits.report.attack_rows import NO_FILE
 from protocols.disclosures._base.words import words_of as disclosed
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR, KEY_THEFT
-from protocols.disclosures.sum.words import masked as sums_masked
+from protocols.disclosures.sum.disclosure import ACTIVE_AGGREGATOR, KEY_THEFT
+from protocols.disclosures.sum.disclosure import masked as sums_masked
 from protocols.plan.learns import runs_as
 from protocols.plan.plan import Plan
 from protocols.plan.steps import Step

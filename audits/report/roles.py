@@ -11,7 +11,7 @@ from audits.report.models import RoleView
 from protocols.disclosures._base.words import words_of
 from protocols.disclosures._evaluated.ciphers import EVALUATED
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.sum.words import masked as sums_masked
+from protocols.disclosures.sum.disclosure import masked as sums_masked
 from protocols.plan.models import RECOMPUTED
 from protocols.plan.steps import Part, Step
 from protocols.policy.policy import FEWEST_OTHERS

@@ -1,21 +1,24 @@
-"""Finds the disclosures by folder, and what a folder holds by the names of its files.
+"""Finds the disclosures by folder, and what a folder says in five modules.
 
 Every folder beside this file is a disclosure, except those whose names begin with an underscore:
-they hold what several share. A folder may hold, each under the name that stands behind it:
+they hold what several share. A folder may hold:
 
-    guards.py     GUARDS    the guards that only this disclosure has
-    rules.py      RULES     which chains protect it, and which forms they admit
-    plan.py       PLAN      what it adds to a plan
-    protect.py    PROTECT   what the gateway does to its messages
-    messages.py   MESSAGES  messages of the layer itself that only it has
-    words.py      WORDS     what plans and reports say of it
-    view.py       VIEW      what the aggregator holds of answers, and what a Reply gives of them
-    context.py    CONTEXT   what plan, policy and roster must agree on for it
-    kept.py       KEPT      classes that stand in a session's kept state
+    guards.py       GUARDS    the guards that only this disclosure has
+    messages.py     MESSAGES  messages of the layer itself that only it has
 
-    <role>.py     <ROLE>    the part of a role's session: aggregator.py, client.py, witness.py, …
+    disclosure.py   RULES     which chains protect it, and which forms they admit
+                    PLAN      what it adds to a plan
+                    PROTECT   what the gateway does to its messages
+                    WORDS     what plans and reports say of it
+                    VIEW      what the aggregator holds of answers, and what a Reply gives of them
+                    CONTEXT   what plan, policy and roster must agree on for it
 
-What a folder does not say is the default of the class of that name in `_base`.
+    aggregator.py   AGGREGATOR  the part of the aggregator's session, or that in `parties.py`
+    parties.py      <ROLE>      the part of any other role's session: CLIENT, WITNESS, …
+                    KEPT        classes that stand in a session's kept state
+
+Guards and messages are apart because policies and the layer's own messages are made of them. What
+a folder does not say is the default of the class of that name in `_base`.
 """
 
 from __future__ import annotations
@@ -37,17 +40,33 @@ _HERE = "protocols.disclosures"
 _DOMAIN = b"secure-fgl/disclosure\0"
 
 
-@cache
-def facet(disclosure: Disclosure, file: str) -> Any | None:
-    """Return what a disclosure's folder holds in one of its files; None if it has no such file."""
-    module = f"{_HERE}.{disclosure.lower()}.{file}"
-    return getattr(import_module(module), file.upper()) if find_spec(module) else None
+_DISCLOSURE = frozenset({"rules", "plan", "protect", "words", "view", "context"})
+_APART = frozenset({"guards", "messages"})
 
 
 @cache
-def each(file: str) -> tuple[Any, ...]:
-    """Return what the folders hold in a file of this name, without repeats, by folder."""
-    found = (facet(disclosure, file) for disclosure in Disclosure)
+def facet(disclosure: Disclosure, name: str) -> Any | None:
+    """Return what a disclosure's folder says under a name, in small letters; None: nothing."""
+    folder, files = f"{_HERE}.{disclosure.lower()}", _files(name)
+    found = (import_module(f"{folder}.{file}") for file in files if find_spec(f"{folder}.{file}"))
+    return next(
+        (getattr(file, name.upper()) for file in found if hasattr(file, name.upper())), None
+    )
+
+
+def _files(name: str) -> tuple[str, ...]:
+    """Return the modules that may define a name of a disclosure."""
+    if name in _APART:
+        return (name,)
+    if name in _DISCLOSURE:
+        return ("disclosure",)
+    return ("aggregator", "parties") if name == "aggregator" else ("parties",)
+
+
+@cache
+def each(name: str) -> tuple[Any, ...]:
+    """Return what the folders say under a name, without repeats, by folder."""
+    found = (facet(disclosure, name) for disclosure in Disclosure)
     return tuple(dict.fromkeys(one for one in found if one is not None))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
-from protocols.disclosures.sum.masked.unmasking import row_of
+from protocols.disclosures.sum.masks import row_of
 from protocols.errors import NotInPlan, Replay, WrongStage
 from protocols.keys.groups import Group, agreement, planned_degree
 from protocols.keys.pairs import pair_box_bytes

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -324,5 +326,23 @@ class PrivacyPolicy(Explained):
         return not self.unsafe and any(self._objection(form) is None for form in algorithm.forms)
 
 
-PRESETS = {name: PrivacyPolicy(name=name, **facts) for name, facts in FACTS.items()}
+class _Presets(Mapping[str, PrivacyPolicy]):
+    """Policies made when first asked for, as what checks them imports this module."""
+
+    def __getitem__(self, name: str) -> PrivacyPolicy:
+        return _preset(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(FACTS)
+
+    def __len__(self) -> int:
+        return len(FACTS)
+
+
+@cache
+def _preset(name: str) -> PrivacyPolicy:
+    return PrivacyPolicy(name=name, **FACTS[name])
+
+
+PRESETS: Mapping[str, PrivacyPolicy] = _Presets()
 """The policies that come with the system, by name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.noised.telling import planned_parts, randomiser_of, tells
+from protocols.disclosures.noised.randomiser import planned_parts, randomiser_of, tells
 from protocols.plan.plan import Item
 from protocols.policy.guard import guard_of
 from protocols.policy.guards import Clip, Quantise

@@ -15,8 +15,13 @@ from functools import lru_cache
 import numpy as np
 
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.noised.randomised import plan_own
-from protocols.disclosures.noised.telling import Parts, entries_of, parts_of, planned_parts
+from protocols.disclosures.noised.randomiser import (
+    Parts,
+    entries_of,
+    parts_of,
+    plan_own,
+    planned_parts,
+)
 from protocols.errors import NotAdmitted, NotInPlan, PolicyError
 from protocols.forms import Exchange
 from protocols.plan.noise import NoisePlan

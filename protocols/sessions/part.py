@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from protocols.disclosures.mixed.groups import Numbers
-from protocols.disclosures.sum.ring import Words
+from protocols.disclosures.mixed.layout import Numbers
+from protocols.disclosures.sum.layout import Words
 from protocols.errors import LocalProtocolError, WrongStage
 from protocols.forms import Exchange
 from protocols.messages import Message

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 
 from crypto.samplers import derive, entropy
 from protocols.disclosures._base.protect import Release, protection_of, sealed
-from protocols.disclosures.mixed.groups import Numbers
+from protocols.disclosures.mixed.layout import Numbers
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.sum.ring import Words
+from protocols.disclosures.sum.layout import Words
 from protocols.errors import LocalProtocolError, NotInPlan
 from protocols.evidence.capture import masked_digest
 from protocols.evidence.ledger import Ledger

@@ -15,8 +15,7 @@ from protocols.disclosures._evaluated.ciphers import ring_of
 from protocols.disclosures._evaluated.guards import evaluated
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.registry import code, each
-from protocols.disclosures.sum.layout import SumLayout, sum_layout, sum_ring
-from protocols.disclosures.sum.ring import Ring
+from protocols.disclosures.sum.layout import Ring, SumLayout, sum_layout, sum_ring
 from protocols.errors import LocalProtocolError, NotInPlan
 from protocols.keys.groups import withstands
 from protocols.keys.pairs import Pairs

@@ -3,7 +3,7 @@
 The captured envelopes are held against the ledger's commitments. The body of a masked one is sealed
 or encrypted, so the client keeps the masked vector beside it (`protocols.evidence.capture`); the
 ledger binds that too. It must look uniform, by itself and once what the client said, computed
-again, is taken off (`protocols.disclosures.sum.masked.uniform`). That the vector which was kept and
+again, is taken off (`protocols.disclosures.sum.masks`). That the vector which was kept and
 recorded is the one which was sealed is the word of the client's own gateway.
 """
 
@@ -18,9 +18,8 @@ from crypto.masks import container
 from crypto.samplers import Stream
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import SCHEMES, encryption
-from protocols.disclosures.sum.layout import SumLayout, sum_layout, sum_ring
-from protocols.disclosures.sum.masked.uniform import strange_mask, strange_masked
-from protocols.disclosures.sum.ring import Ring, Words
+from protocols.disclosures.sum.layout import Ring, SumLayout, Words, sum_layout, sum_ring
+from protocols.disclosures.sum.masks import strange_mask, strange_masked
 from protocols.errors import EvidenceError
 from protocols.evidence.capture import captured_rounds, masked_digest
 from protocols.forms import Exchange, Form

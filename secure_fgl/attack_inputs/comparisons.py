@@ -18,7 +18,7 @@ from audits.attacks._shared.payloads import payload_of
 from audits.evidence.steps import Case
 from crypto.homomorphic.vectors import SKETCH_ABOVE
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.similarity.view import Compared as Opened
+from protocols.disclosures.similarity.disclosure import Compared as Opened
 from protocols.errors import EvidenceError
 from protocols.forms import Exchange
 from protocols.messages import SimilarityMessage

@@ -14,7 +14,7 @@ from algorithms.fed_gcn import Block, Gather, Told, fed_gcn
 from algorithms.tasks import DataSpec, Site
 from algorithms.tasks.inputs import NodeData
 from algorithms.tasks.node import NodeTask
-from protocols.disclosures.row_sum.view import told
+from protocols.disclosures.row_sum.disclosure import told
 from secure_fgl.data.records import Graph, Masks
 from secure_fgl.data.sharing import induce, partition
 

@@ -16,7 +16,7 @@ from algorithms.fed_gnn import augmented, embeddings, fed_gnn
 from algorithms.tasks import DataSpec, Site
 from algorithms.tasks.inputs import NodeData
 from algorithms.tasks.node import NodeTask
-from protocols.disclosures.row_sum.view import told
+from protocols.disclosures.row_sum.disclosure import told
 from protocols.rounds import Cohort, RoundLost, Sealed
 from secure_fgl.data.sharing import induce
 from tests.algorithms.test_fed_gcn import (

@@ -12,7 +12,7 @@ from audits.evidence.steps import Verification
 from audits.evidence.verify import verify
 from audits.exporters import assessment
 from audits.report.build import build_report
-from protocols.disclosures.match.plan import MatchPlanning
+from protocols.disclosures.match.disclosure import MatchPlanning
 from protocols.evidence.ledger import Entry
 from tests.audits.forging import Change, rewrite
 from tests.audits.lies import drop, finds, setting
@@ -90,7 +90,7 @@ def test_items_matched_more_often_than_the_policy_says_are_found(
 ) -> None:
     """Everybody took a plan that is not the policy's: releases are all as it says."""
     monkeypatch.setattr(MatchPlanning, "most", lambda *_: None)
-    monkeypatch.setattr("protocols.disclosures.match.context._check_epochs", lambda *_: None)
+    monkeypatch.setattr("protocols.disclosures.match.disclosure._check_epochs", lambda *_: None)
     made = run("hmac", epochs=1)
     finds("opened", "client-01 had items matched 2 times, the policy 1", made.view(reports=False))
 

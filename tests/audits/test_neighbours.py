@@ -13,7 +13,7 @@ from audits.evidence.run_files import RunView
 from audits.evidence.verify import verify
 from audits.formats import FORMATS, render
 from audits.report.build import build_report
-from protocols.disclosures.neighbour_sum import protect
+from protocols.disclosures.neighbour_sum import disclosure as protect
 from protocols.evidence.ledger import Entry
 from protocols.neighbourhoods.topology import Topology
 from protocols.policy.policy import PrivacyPolicy

@@ -125,7 +125,7 @@ def test_o11_a_run_that_opened_a_total_without_its_reader_fails(
 ) -> None:
     """All parties broke the rule together: their own ledgers show it."""
     never: Callable[..., bool] = lambda *_: False  # noqa: E731
-    monkeypatch.setattr("protocols.disclosures.sum.client.missing", never)
+    monkeypatch.setattr("protocols.disclosures.sum.parties.missing", never)
     monkeypatch.setattr("protocols.disclosures.sum.view.missing", never)
     losing = lose(FIVE[0], "say.up.SUM", round=1)
     toy = run_toy("masks", clients=FIVE, algorithm=reading(), losing=losing, rounds=1)

@@ -15,7 +15,7 @@ from audits.formats import FORMATS, file_names, render, schema
 from audits.report.build import build_report
 from audits.report.models import Report
 from audits.report.summary import SIMULATION, notes
-from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR
+from protocols.disclosures.sum.disclosure import ACTIVE_AGGREGATOR
 from protocols.errors import EvidenceError
 from tests.audits.forging import edit_last, forge
 from tests.audits.toy_run import CLIENTS, RESULT, maskless, run_toy, text

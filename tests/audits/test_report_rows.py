@@ -19,11 +19,11 @@ from audits.formats import render
 from audits.report.build import build_report
 from audits.report.limits import limits
 from audits.report.models import Report
+from protocols.disclosures._evaluated.disclosure import CRAFTED, UNWITNESSED
 from protocols.disclosures._evaluated.uploads import facts_of_rows
-from protocols.disclosures._evaluated.words import CRAFTED, UNWITNESSED
-from protocols.disclosures.similarity.words import COSINES
-from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR
-from protocols.disclosures.weighted_sum.words import ROWS
+from protocols.disclosures.similarity.disclosure import COSINES
+from protocols.disclosures.sum.disclosure import ACTIVE_AGGREGATOR
+from protocols.disclosures.weighted_sum.disclosure import ROWS
 from protocols.errors import NotAdmitted
 from protocols.forms import Algorithm, Form
 from protocols.messages import ReleasedMessage, SumMessage, count

@@ -15,7 +15,7 @@ from audits.report.build import build_report
 from crypto.homomorphic.weights import flatten
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.weighted_sum import aggregator as weighing
-from protocols.disclosures.weighted_sum import view as views
+from protocols.disclosures.weighted_sum import disclosure as views
 from protocols.forms import Algorithm, Form
 from protocols.messages import SumMessage, count
 from protocols.policy.policy import PrivacyPolicy

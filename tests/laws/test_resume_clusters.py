@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from protocols.clusters.descent import Told
-from protocols.disclosures._evaluated.cut_signing import CutSigning
+from protocols.disclosures._evaluated.parties import CutSigning
 from protocols.evidence.ledger import Entry, read_lines
 from protocols.sessions.cluster_history import ClusterHistory
 from protocols.wire.envelope import Envelope

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from protocols.disclosures.sum.key_authority import TotalOpening
+from protocols.disclosures.sum.parties import TotalOpening
 from protocols.errors import LocalProtocolError
 from protocols.roles.aggregator import AggregatorSession
 from protocols.roles.client import ClientSession

@@ -18,7 +18,7 @@ from protocols.sessions.store.cells import state_of
 from protocols.sessions.store.changes import Changes
 from protocols.sessions.store.fields import attributes
 from protocols.sessions.store.journal import Journal
-from protocols.sessions.store.kept_kinds import OBJECTS
+from protocols.sessions.store.kept_kinds import objects
 from protocols.sessions.store.pieces import Piece, Pieces
 from protocols.sessions.store.state_keeper import StateKeeper
 from tests.laws.killing import play
@@ -65,7 +65,7 @@ def differs(one: Any, other: Any, path: str = "") -> str:
         return "" if one.raw == other.raw else f"{path}: another key"
     if isinstance(one, SecretKey):
         return ""  # locked anew each time it is written
-    if OBJECTS.get(kind.__name__) is kind:
+    if objects().get(kind.__name__) is kind:
         # The order of attributes says nothing, that of a dictionary's keys does.
         found, sought = (dict(sorted(attributes(x).items())) for x in (one, other))
         return differs(found, sought, path)

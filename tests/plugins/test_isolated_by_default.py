@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from protocols.disclosures.released.client import ModelKeeping
 from protocols.disclosures.released.messages import SharedTotal
+from protocols.disclosures.released.parties import ModelKeeping
 from secure_fgl import muting
 from secure_fgl.config import Config
 from secure_fgl.data import load_dataset

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 
 from protocols.disclosures.match.guards import Match
-from protocols.disclosures.match.protocol.cell_sums import LABEL_BYTES, total
+from protocols.disclosures.match.protocol.cells import LABEL_BYTES, total
 from protocols.disclosures.match.protocol.client import ClientMatching
 from protocols.disclosures.match.protocol.tag_service import MatcherSide, TagServerSide
 from protocols.disclosures.match.protocol.wire import MatchRun

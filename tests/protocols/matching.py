@@ -8,17 +8,18 @@ import numpy as np
 
 from crypto.samplers import entropy
 from protocols.disclosures.match.guards import Match
-from protocols.disclosures.match.protocol.cell_sums import (
+from protocols.disclosures.match.protocol.cells import (
     LABEL_BYTES,
     CellPlace,
+    Matched,
     blinded,
     cell_label,
+    matched,
     opened,
     partial,
     shares,
     total,
 )
-from protocols.disclosures.match.protocol.cells import Matched, matched
 from protocols.disclosures.match.protocol.tagging import TagBatch, Tags, TagServer, keyed
 
 RUN = "5e" * 16

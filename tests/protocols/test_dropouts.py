@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.disclosures.sum.masked.unmasking import Unmasking
+from protocols.disclosures.sum.masks import Unmasking
 from protocols.errors import RemoteProtocolError, RoundLost
 from protocols.forms import Exchange, Form
 from protocols.sessions.table import State

@@ -13,8 +13,7 @@ from crypto.errors import OutOfRange
 from crypto.homomorphic.he import scheme
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import Ckks, He, Mask
-from protocols.disclosures.sum.layout import SumLayout
-from protocols.disclosures.sum.ring import Ring
+from protocols.disclosures.sum.layout import Ring, SumLayout
 from protocols.errors import PolicyError, UnfitMessage
 from protocols.policy.guards import Clip, Quantise, Seal, UnsafeClear
 from protocols.policy.policy import PrivacyPolicy

@@ -10,8 +10,8 @@ import networkx as nx
 import pytest
 
 from crypto.graph import _circle, choose_degree
-from protocols.disclosures.sum.client import ShareHolding
-from protocols.disclosures.sum.consistency_votes import vote_text_of
+from protocols.disclosures.sum.consistency import vote_text_of
+from protocols.disclosures.sum.parties import ShareHolding
 from protocols.errors import BadEnvelope, RoundLost
 from protocols.keys.groups import Group
 from protocols.keys.slots import slot_of
@@ -357,7 +357,7 @@ def test_o7_control_without_these_checks_its_vector_is_read(
 ) -> None:
     monkeypatch.setattr(Group, "thinnest", lambda *_: CLIENTS)
     monkeypatch.setattr(ShareHolding, "_check_evidence", lambda *_: None)
-    monkeypatch.setattr("protocols.disclosures.sum.client.vote_text_of", one_vote_text)
+    monkeypatch.setattr("protocols.disclosures.sum.parties.vote_text_of", one_vote_text)
     there, victim, kept = told_apart(small, 3)
     left = [name for name in there if name not in kept]
     found = summed(small, there, victim, kept, left)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from protocols.disclosures.match.messages import Bundle
-from protocols.disclosures.match.protocol.bundles import bundle_of
+from protocols.disclosures.match.parties import bundle_of
 from protocols.disclosures.match.protocol.client import ClientMatching
 from protocols.disclosures.match.protocol.wire import Kind
 from protocols.disclosures.match.run import match_run_of

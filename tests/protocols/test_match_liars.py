@@ -10,9 +10,9 @@ import pytest
 from protocols.disclosures.match import aggregator as brokering
 from protocols.disclosures.match.aggregator import Matching
 from protocols.disclosures.match.messages import Box, Bundle
+from protocols.disclosures.match.parties import bundle_of
 from protocols.disclosures.match.protocol import tag_service as sides
-from protocols.disclosures.match.protocol.bundles import bundle_of
-from protocols.disclosures.match.protocol.cell_sums import cell_label, total
+from protocols.disclosures.match.protocol.cells import cell_label, total
 from protocols.disclosures.match.protocol.cells import matched as honest
 from protocols.disclosures.match.protocol.tagging import TagServer
 from protocols.disclosures.match.protocol.wire import Kind

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
+from protocols.disclosures.match.disclosure import CELLS, KEYED, OPEN, SHARED, UNSERVED
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.protocol.tagging import public
 from protocols.disclosures.match.protocol.wire import public_key
 from protocols.disclosures.match.run import held, match_run_of
-from protocols.disclosures.match.words import CELLS, KEYED, OPEN, SHARED, UNSERVED
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import Mask
 from protocols.errors import BadEnvelope, CohortTooSmall, NotAdmitted, NotInPlan, PolicyError

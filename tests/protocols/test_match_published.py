@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from protocols.disclosures.match.disclosure import CELLS, LISTS
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.messages import CellTotals, Listed
-from protocols.disclosures.match.protocol.neighbours import locked_bytes, unlocked
+from protocols.disclosures.match.protocol.cells import locked_bytes, unlocked
 from protocols.disclosures.match.run import held
-from protocols.disclosures.match.words import CELLS, LISTS
 from protocols.disclosures.noised.decoys import noised_steps
 from protocols.disclosures.noised.guards import Laplace
 from protocols.errors import Refused, RoundLost

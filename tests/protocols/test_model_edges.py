@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.disclosures._checked.checks import unpacked, width_of
+from protocols.disclosures._checked.totals import unpacked, width_of
 from protocols.disclosures.released.messages import SharedTotal
-from protocols.disclosures.sum.ring import Ring
+from protocols.disclosures.sum.layout import Ring
 from protocols.errors import BadEnvelope, Replay
 from protocols.forms import Exchange, Form
 from protocols.messages import ReleasedMessage, Vector, count, real

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from crypto.sum_check import SumCheck
-from protocols.disclosures._checked.checks import Place, history, packed, sum_check
+from protocols.disclosures._checked.totals import Place, history, packed, sum_check
 from protocols.disclosures.released.messages import SharedTotal
 from protocols.rounds import Cohort, Reply
 from protocols.wire.envelope import Envelope

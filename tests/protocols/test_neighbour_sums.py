@@ -15,10 +15,10 @@ import pytest
 
 from crypto.homomorphic.he import scheme
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.neighbour_sum import protect
+from protocols.disclosures.neighbour_sum import disclosure as protect
+from protocols.disclosures.neighbour_sum.disclosure import Neighbourly
 from protocols.disclosures.neighbour_sum.layout import NeighbourGrid, box_info, grid_of
-from protocols.disclosures.neighbour_sum.view import Neighbourly
-from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR, masked
+from protocols.disclosures.sum.disclosure import ACTIVE_AGGREGATOR, masked
 from protocols.errors import BadEnvelope, LocalProtocolError, NotAdmitted, Refused
 from protocols.forms import Exchange
 from protocols.keys import alone

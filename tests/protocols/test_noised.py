@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.disclosures.sum import protect
+from protocols.disclosures.sum import disclosure as protect
 from protocols.disclosures.sum.guards import He, Mask, Noise
 from protocols.disclosures.sum.layout import SumLayout
 from protocols.errors import (

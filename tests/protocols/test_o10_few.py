@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from crypto.homomorphic.weights import flatten
-from protocols.disclosures.weighted_sum.words import EVEN, ROWS
+from protocols.disclosures.weighted_sum.disclosure import EVEN, ROWS
 from protocols.errors import NotAdmitted
 from protocols.policy.policy import PrivacyPolicy
 from tests.protocols.pub import PUB, changed, pub

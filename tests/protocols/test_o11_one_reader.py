@@ -10,8 +10,9 @@ import pytest
 from scipy import stats
 
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.sum.addressed import blinds, reading
-from protocols.disclosures.sum.addressed.turns import reader_of
+from protocols.disclosures.sum import addressed as blinds
+from protocols.disclosures.sum import addressed as reading
+from protocols.disclosures.sum.addressed import reader_of
 from protocols.disclosures.sum.view import Summands
 from protocols.errors import (
     BadEnvelope,
@@ -257,7 +258,7 @@ def test_o11_clients_serve_no_list_without_the_reader(monkeypatch: pytest.Monkey
     assert "lacks the one client" in str(world.clients["client-2"].last_error)
     assert "open" not in world.kinds("aggregator")
 
-    monkeypatch.setattr("protocols.disclosures.sum.client.missing", lambda *_: False)
+    monkeypatch.setattr("protocols.disclosures.sum.parties.missing", lambda *_: False)
     world = World(READ, "masks", clients=6).start()
     on_grid(world)
     _without_reader(world)

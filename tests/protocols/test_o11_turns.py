@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from crypto.masks import container
-from protocols.disclosures.sum.addressed.reading import TotalReading
+from protocols.disclosures.sum.addressed import TotalReading
 from protocols.disclosures.sum.messages import BlindTotal
 from protocols.errors import Refused, RoundLost
 from protocols.forms import Exchange, Form
@@ -107,7 +107,7 @@ def test_o11_where_clients_are_away_nobody_reads_in_their_place(
         assert refused(world.deliver(delivery))
         assert "turn that is over" in str(world.clients[delivery.to].last_error)
 
-    monkeypatch.setattr(chosen.format("addressed.reading"), lambda *_: False)
+    monkeypatch.setattr(chosen.format("addressed"), lambda *_: False)
     world = World(READ, "masks", clients=6).start()
     world.pump(last(world))
     (reader,) = world.aggregator.reply().handed(Told)._deliveries

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from crypto.samplers import Stream, entropy
-from protocols.disclosures.mixed import groups as mix_groups
+from protocols.disclosures.mixed import layout as mix_groups
 from protocols.disclosures.mixed.guards import Mix
 from protocols.forms import Exchange, Form
 from protocols.sessions.store.state_keeper import state_codec

@@ -11,11 +11,11 @@ from crypto.errors import InvalidSeal
 from crypto.homomorphic.weighted import WeightedBfv
 from crypto.homomorphic.weights import flatten
 from protocols.disclosures._evaluated import aggregator as results
-from protocols.disclosures._evaluated import key_authority as revealing
+from protocols.disclosures._evaluated import parties as revealing
 from protocols.disclosures._evaluated.uploads import row_info
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.weighted_sum import aggregator as weighing
-from protocols.disclosures.weighted_sum.words import ROWS
+from protocols.disclosures.weighted_sum.disclosure import ROWS
 from protocols.errors import (
     BadEnvelope,
     LocalProtocolError,

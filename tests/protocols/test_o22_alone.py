@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from crypto.samplers import Stream
-from protocols.disclosures.mixed import alone as mix_alone
+from protocols.disclosures.mixed import layout as mix_alone
 from protocols.disclosures.mixed import mixing
-from protocols.disclosures.mixed.alone import alone
-from protocols.disclosures.mixed.groups import incidence
+from protocols.disclosures.mixed.layout import alone, incidence
 from protocols.disclosures.mixed.mixing import Mixer
 from protocols.disclosures.names import Disclosure
 from tests.protocols.mix import CLASSES, PLACES, WIDTH, Mashed, chain, mixing_plan, mixing_policy

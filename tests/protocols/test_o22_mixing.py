@@ -8,11 +8,11 @@ import pickle
 import numpy as np
 import pytest
 
-from protocols.disclosures.mixed import groups as mix_groups
+from protocols.disclosures.mixed import layout as mix_groups
 from protocols.disclosures.mixed import mixing
+from protocols.disclosures.mixed.disclosure import EachView
 from protocols.disclosures.mixed.guards import Mix
 from protocols.disclosures.mixed.mixing import Mixer
-from protocols.disclosures.mixed.view import EachView
 from protocols.disclosures.names import Disclosure
 from protocols.errors import Refused, UnfitMessage
 from protocols.messages import SumMessage, Vector, real, unmixed_of

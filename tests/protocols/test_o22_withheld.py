@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from protocols.disclosures.mixed import groups as mix_groups
+from protocols.disclosures.mixed import layout as mix_groups
 from protocols.disclosures.mixed import mixing
 from protocols.disclosures.mixed.guards import Mix
 from protocols.disclosures.mixed.layout import MixLayout

@@ -15,7 +15,7 @@ from crypto.hpke import SEAL_OVERHEAD
 from protocols.disclosures._relayed import relay as relay_part
 from protocols.disclosures._relayed.boxes import box_info, shuffled
 from protocols.disclosures._relayed.relay import BatchRelay
-from protocols.disclosures.mixed.view import Mixtures
+from protocols.disclosures.mixed.disclosure import Mixtures
 from protocols.disclosures.names import Disclosure
 from protocols.errors import (
     BadEnvelope,

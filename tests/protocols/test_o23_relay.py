@@ -14,11 +14,10 @@ from pydantic import ValidationError
 from crypto.errors import CryptoError
 from crypto.hpke import SEAL_OVERHEAD
 from protocols.disclosures._relayed.boxes import box_info, shuffled
-from protocols.disclosures.mixed import boxes as mix_boxes
-from protocols.disclosures.mixed import protect
+from protocols.disclosures.mixed import disclosure as protect
+from protocols.disclosures.mixed import layout as mix_boxes
+from protocols.disclosures.mixed.disclosure import RELAYED, Mixtures
 from protocols.disclosures.mixed.guards import Blur, Mix
-from protocols.disclosures.mixed.view import Mixtures
-from protocols.disclosures.mixed.words import RELAYED
 from protocols.disclosures.names import Disclosure
 from protocols.errors import (
     BadEnvelope,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from protocols.disclosures.match.guards import Match
-from protocols.disclosures.match.protocol.neighbours import (
+from protocols.disclosures.match.protocol.cells import (
     check_neighbours,
     locked,
     locked_bytes,

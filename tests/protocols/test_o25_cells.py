@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocols.disclosures.match.guards import Match
-from protocols.disclosures.match.protocol.cell_sums import (
+from protocols.disclosures.match.protocol.cells import (
     CellPlace,
     cell_digest,
+    check_told,
     context,
+    held_rows,
 )
-from protocols.disclosures.match.protocol.cells import check_told, held_rows
 from protocols.errors import (
     BadEnvelope,
     CohortTooSmall,

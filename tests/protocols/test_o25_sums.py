@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from protocols.disclosures.match.protocol.cell_sums import (
+from protocols.disclosures.match.protocol.cells import (
     CellPlace,
     blinded,
     cell_label,

@@ -9,11 +9,11 @@ import pytest
 
 from crypto.homomorphic.similarity import Similarity
 from crypto.homomorphic.vectors import SKETCH_ABOVE
-from protocols.disclosures._evaluated import protect
+from protocols.disclosures._evaluated import disclosure as protect
 from protocols.disclosures._evaluated.ciphers import cosine_ring
 from protocols.disclosures._evaluated.uploads import pairs_of, products
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.similarity.words import COSINES, SKETCHED
+from protocols.disclosures.similarity.disclosure import COSINES, SKETCHED
 from protocols.errors import PolicyError, Refused, RoundLost
 from protocols.policy.guards import UnsafeClear
 from protocols.policy.policy import PRESETS, PrivacyPolicy

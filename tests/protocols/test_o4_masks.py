@@ -14,10 +14,10 @@ from crypto.errors import OutOfRange
 from crypto.homomorphic.bfv_sealapi import DEGREE, PLAIN_MODULUS
 from crypto.masks import masked
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.disclosure import ACTIVE_AGGREGATOR, KEY_THEFT
 from protocols.disclosures.sum.guards import Ckks, Mask, Noise
-from protocols.disclosures.sum.masked.unmasking import Unmasking
+from protocols.disclosures.sum.masks import Unmasking
 from protocols.disclosures.sum.view import Summands
-from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR, KEY_THEFT
 from protocols.errors import PolicyError
 from protocols.policy.guards import Clip, Quantise, Seal, UnsafeClear
 from protocols.policy.policy import PrivacyPolicy

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from protocols.disclosures._evaluated import aggregator as results
-from protocols.disclosures._evaluated import key_authority as revealing
-from protocols.disclosures._evaluated import witness
-from protocols.disclosures._evaluated.opening_request import requested_uploads
+from protocols.disclosures._evaluated import parties as revealing
+from protocols.disclosures._evaluated import parties as witness
+from protocols.disclosures._evaluated.uploads import requested_uploads
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.weighted_sum import aggregator as weighing
 from protocols.errors import BadEnvelope, CohortTooSmall, Refused, Replay, WrongStage
@@ -233,12 +233,15 @@ def test_o3_a_number_above_one_is_no_cosine():
 def test_o3_an_authority_returns_as_many_cosines_as_pairs():
     world = with_one_lost()
 
-    def more(cosines: np.ndarray) -> Any:
+    honest = revealing.Revealing._cosines
+
+    def more(*asked: Any) -> Any:
+        cosines = honest(*asked).cosines
         assert cosines[-1] == 0
         return Cosines(cosines=np.append(cosines[:-1], 1))
 
     with (
-        swapped(revealing, "Cosines", more),
+        swapped(revealing.Revealing, "_cosines", more),
         pytest.raises(BadEnvelope, match="behind the cosines"),
     ):
         trained(world)

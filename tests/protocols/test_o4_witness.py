@@ -11,13 +11,14 @@ import pytest
 
 from crypto.homomorphic.he import SecretKey
 from protocols.disclosures._evaluated import aggregator as results
-from protocols.disclosures._evaluated import protect, witness
+from protocols.disclosures._evaluated import disclosure as protect
+from protocols.disclosures._evaluated import parties as witness
 from protocols.disclosures._evaluated.ciphers import cosine_ring, weigh_ring
+from protocols.disclosures._evaluated.disclosure import UNWITNESSED
 from protocols.disclosures._evaluated.uploads import row_info
-from protocols.disclosures._evaluated.words import UNWITNESSED
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.similarity import aggregator as comparing
-from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR
+from protocols.disclosures.sum.disclosure import ACTIVE_AGGREGATOR
 from protocols.disclosures.weighted_sum import aggregator as weighing
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Refused, RoundLost
 from protocols.keys.boxes import open_box

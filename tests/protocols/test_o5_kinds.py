@@ -7,7 +7,7 @@ import pytest
 
 from protocols.disclosures._base.client import OneCohort
 from protocols.disclosures._base.view import fixing
-from protocols.disclosures._evaluated.view import Uploaded
+from protocols.disclosures._evaluated.disclosure import Uploaded
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, Refused, RoundLost
 from protocols.forms import Exchange, Form

@@ -7,7 +7,7 @@ import pytest
 
 from crypto.homomorphic.weights import flatten
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.weighted_sum.view import Mixture
+from protocols.disclosures.weighted_sum.disclosure import Mixture
 from protocols.errors import BadEnvelope, Refused
 from protocols.sessions.services.openings import Openings
 from protocols.wire.header import Header

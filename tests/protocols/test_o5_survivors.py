@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from protocols.disclosures.sum.client import ShareHolding
 from protocols.disclosures.sum.messages import Shares, Votes
+from protocols.disclosures.sum.parties import ShareHolding
 from protocols.errors import BadEnvelope, CohortTooSmall, Replay
 from protocols.sessions.table import State
 from protocols.wire.where import Where

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.disclosures.sum.client import ShareHolding
+from protocols.disclosures.sum.parties import ShareHolding
 from protocols.keys import groups
 from protocols.wire.envelope import Envelope
 from protocols.wire.where import Where

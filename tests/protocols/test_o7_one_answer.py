@@ -13,9 +13,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from protocols.disclosures.sum.client import ShareHolding
-from protocols.disclosures.sum.consistency_votes import vote_text_of
+from protocols.disclosures.sum.consistency import vote_text_of
 from protocols.disclosures.sum.messages import AllHere, SelfShares, Survivors, Vote
+from protocols.disclosures.sum.parties import ShareHolding
 from protocols.errors import BadEnvelope, NotInPlan, Replay, RoundLost
 from protocols.keys import groups
 from protocols.keys.groups import Group
@@ -263,7 +263,7 @@ def test_fewer_helpers_than_were_approved_are_a_drift():
 
 def test_o7_control_with_half_of_the_holders_as_threshold_both_open(monkeypatch):
     monkeypatch.setattr(groups, "honest_majority", lambda holders, corrupt: holders // 2)
-    monkeypatch.setattr("protocols.disclosures.sum.client.one_answer", lambda *_: True)
+    monkeypatch.setattr("protocols.disclosures.sum.parties.one_answer", lambda *_: True)
     assert split_view(started(), 4)[1:] == (True, True)
 
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from protocols.disclosures.sum import consistency_votes as vote_texts
-from protocols.disclosures.sum.client import ShareHolding
+from protocols.disclosures.sum import consistency as vote_texts
 from protocols.disclosures.sum.messages import Survivors, Vote
+from protocols.disclosures.sum.parties import ShareHolding
 from protocols.errors import BadEnvelope, Replay
 from protocols.forms import Exchange, Form
 from protocols.keys.pairs import Pairs

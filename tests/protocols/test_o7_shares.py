@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.disclosures.sum.consistency_votes import vote_text_of
+from protocols.disclosures.sum.consistency import vote_text_of
 from protocols.errors import BadEnvelope, LocalProtocolError, RoundLost
 from protocols.keys.groups import Group
 from protocols.keys.slots import slot_of

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.disclosures.sum.client import ShareHolding
-from protocols.disclosures.sum.consistency_votes import vote_text_of
+from protocols.disclosures.sum.consistency import vote_text_of
 from protocols.disclosures.sum.messages import AllHere, SelfShares, Shares, Survivors, Vote, Votes
+from protocols.disclosures.sum.parties import ShareHolding
 from protocols.errors import Replay
 from protocols.keys import groups
 from protocols.keys.slots import slot_of

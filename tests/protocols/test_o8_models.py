@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from crypto.errors import OutOfRange
-from protocols.disclosures.sum.client import ShareHolding
+from protocols.disclosures.sum.parties import ShareHolding
 from protocols.errors import BadEnvelope
 from protocols.wire.envelope import Envelope
 from protocols.wire.header import NONE

@@ -10,9 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from crypto.ldp.noise import LEVELS
-from protocols.disclosures.noised.randomised import plan_own
-from protocols.disclosures.noised.telling import randomiser_of
-from protocols.disclosures.sum import protect
+from protocols.disclosures.noised.randomiser import plan_own, randomiser_of
+from protocols.disclosures.sum import disclosure as protect
 from protocols.disclosures.sum.guards import Mask
 from protocols.errors import NotAdmitted, NotInPlan, Refused
 from protocols.forms import Exchange, Form

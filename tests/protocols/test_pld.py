@@ -12,7 +12,7 @@ from crypto.ldp.noise import LEVELS
 from crypto.ldp.piecewise import Piecewise
 from crypto.ldp.randomised_response import RandomisedResponse
 from crypto.ldp.unary import UnaryEncoding
-from protocols.disclosures.noised.randomised import plan_own
+from protocols.disclosures.noised.randomiser import plan_own
 from protocols.privacy.accounting import Noise
 from protocols.privacy.pure import Pure
 from protocols.privacy.renyi import epsilon

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from protocols.disclosures._evaluated.key_authority import Revealing
+from protocols.disclosures._evaluated.parties import Revealing
 from protocols.errors import Refused
 from protocols.roles.key_authority import KeyAuthoritySession
 from protocols.wire.envelope import Envelope

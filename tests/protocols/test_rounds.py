@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from protocols.disclosures._base.view import ClearView
-from protocols.disclosures.sealed.view import HandedView
+from protocols.disclosures.sealed.disclosure import HandedView
 from protocols.disclosures.sum.view import TotalView
 from protocols.errors import SecureFglError
 from protocols.forms import Exchange, Form, exchange_of

@@ -9,13 +9,12 @@ import pytest
 
 from audits.attacks._methods.lower_bound import lower_bound
 from crypto.ldp.grid import on_grid
-from protocols.disclosures.row_sum import matcher as matching
-from protocols.disclosures.row_sum import sums
+from protocols.disclosures.row_sum import parties as matching
+from protocols.disclosures.row_sum import run as sums
 from protocols.disclosures.row_sum.guards import RowNoise
 from protocols.disclosures.row_sum.protocol.assignment import Offer, assigned, entered, orders
 from protocols.disclosures.row_sum.protocol.client import ClientRows
-from protocols.disclosures.row_sum.run import needed_run
-from protocols.disclosures.row_sum.sums import NoisedRows
+from protocols.disclosures.row_sum.run import NoisedRows, needed_run
 from protocols.errors import BadEnvelope, BudgetExceeded, NotInPlan, Refused
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.accounting import ORDERS, gaussian_epsilon

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from protocols.disclosures.row_sum import sums
+from protocols.disclosures.row_sum import run as sums
 from protocols.disclosures.row_sum.protocol.wire import MOST
 from protocols.disclosures.row_sum.run import _kept, _term
 from protocols.errors import NotInPlan, PolicyError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from protocols.disclosures.row_sum import matcher as matching
+from protocols.disclosures.row_sum import parties as matching
 from protocols.disclosures.row_sum.guards import Rows
 from protocols.disclosures.row_sum.protocol import wire
 from protocols.disclosures.row_sum.protocol.assignment import Getting, Offer, confirmed
@@ -93,8 +93,9 @@ def test_a_plan_that_lets_rows_out_without_masks_is_no_plan_of_the_policy():
 
 
 def test_the_door_lets_no_row_out_that_is_not_under_masks(monkeypatch):
-    monkeypatch.setattr("protocols.disclosures.row_sum.context.rows_guard", lambda _: None)
-    world = World(ADDING, row_policy(), plan=bare_plan(), clients=6, d=FEATURES)
+    with monkeypatch.context() as blind:  # no party compares plan and policy
+        blind.setattr("protocols.disclosures.row_sum.disclosure.rows_guard", lambda _: None)
+        world = World(ADDING, row_policy(), plan=bare_plan(), clients=6, d=FEATURES)
     with pytest.raises((NotInPlan, UnfitMessage)):
         world.twin("client-1").release("link.up.ROW_SUM", [raw()], "aggregator", world.where())
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from protocols.disclosures.row_sum import matcher as matching
+from protocols.disclosures.row_sum import parties as matching
 from protocols.disclosures.row_sum.protocol import client as side
 from protocols.disclosures.row_sum.protocol.assignment import Orders, assigned, orders
 from protocols.disclosures.row_sum.run import held, needed_run

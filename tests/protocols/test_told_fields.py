@@ -10,7 +10,7 @@ import pytest
 
 from crypto.ldp.drawn import DrawnCategory
 from crypto.ldp.piecewise import Piecewise
-from protocols.disclosures.noised.telling import parts_of, randomiser_of
+from protocols.disclosures.noised.randomiser import parts_of, randomiser_of
 from protocols.errors import NotAdmitted, NotInPlan, Refused
 from protocols.forms import Exchange, Form
 from protocols.messages import NoisedMessage, SumMessage, Vector, bounded, category, real

@@ -10,14 +10,14 @@ from scipy import stats
 
 from crypto.homomorphic.bfv_sealapi import PLAIN_MODULUS
 from crypto.masks import container, masked
-from protocols.disclosures.sum.masked import uniform
-from protocols.disclosures.sum.masked.uniform import (
+from protocols.disclosures.sum import masks as uniform
+from protocols.disclosures.sum.layout import Ring
+from protocols.disclosures.sum.masks import (
     check_mask,
     check_masked,
     strange_mask,
     strange_masked,
 )
-from protocols.disclosures.sum.ring import Ring
 from protocols.errors import BadEnvelope, LocalProtocolError
 
 MODULI = [1 << 16, 1 << 32, 1 << 64, PLAIN_MODULUS, 65537, (1 << 48) - 59]

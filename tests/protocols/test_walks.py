@@ -34,7 +34,7 @@ WALKS: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "One update, from training to the opened total": (update, "algorithms/fed_avg.py", "train"),
     "One item tag, from the client to its cell": (
         tag,
-        "protocols/disclosures/match/protect.py",
+        "protocols/disclosures/match/disclosure.py",
         "body",
     ),
 }

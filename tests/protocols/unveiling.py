@@ -19,7 +19,7 @@ from crypto.aead import unlock
 from crypto.masks import MaskSum, container
 from crypto.sharing import combine
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.sum.consistency_votes import EVIDENCE_BYTES, evidence_of
+from protocols.disclosures.sum.consistency import EVIDENCE_BYTES, evidence_of
 from protocols.disclosures.sum.messages import AllHere, SelfShares, Shares, Survivors, Vote, Votes
 from protocols.disclosures.sum.view import Summands
 from protocols.keys.seeds import SEED_BYTES, pair_key, row_info, row_key, self_key

@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 
 from algorithms._shared.item_expansion import Expanding
+from protocols.disclosures.match.disclosure import SHARED
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.protocol.tagging import chosen
-from protocols.disclosures.match.words import SHARED
 from secure_fgl.attack_inputs import tags as tag_material
 from tests.protocols.matched import match_plan, match_policy
 from tests.protocols.matching import crowd

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.disclosure import ACTIVE_AGGREGATOR, KEY_THEFT
 from protocols.disclosures.sum.guards import He
-from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR, KEY_THEFT
 from protocols.policy.guards import Clip, Quantise, Seal
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl import Federation

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from crypto import masks
-from protocols.disclosures.sum import protect, view
+from protocols.disclosures.sum import disclosure as protect
+from protocols.disclosures.sum import view
 from protocols.errors import BadEnvelope, EvidenceError, LocalProtocolError, Refused
 from secure_fgl.attack_inputs import captured_sent
 from secure_fgl.attack_inputs.materials import material

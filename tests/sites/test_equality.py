@@ -22,8 +22,8 @@ from protocols.disclosures._relayed import boxes
 from protocols.disclosures.mixed import mixing
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.noised import decoys
-from protocols.disclosures.noised import protect as noised
-from protocols.disclosures.sum import protect as summed
+from protocols.disclosures.noised import disclosure as noised
+from protocols.disclosures.sum import disclosure as summed
 from protocols.errors import NotAdmitted
 from protocols.plan.plan import Plan
 from protocols.policy.policy import PRESETS

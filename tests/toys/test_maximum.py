@@ -86,14 +86,14 @@ def test_a_plan_s_code_is_that_of_every_folder_and_changes_with_a_byte(copy: Pat
         script = "import json; from protocols.disclosures.registry import code as c"
         return dict(json.loads(python(copy, "-c", f"{script}; print(json.dumps(c()))").stdout))
 
-    dropped, words = found(), copy / "protocols" / "disclosures" / "maximum" / "words.py"
+    dropped, changed = found(), copy / "protocols" / "disclosures" / "maximum" / "levels.py"
     assert dropped == {**code(), "maximum": dropped["maximum"]} and "maximum" not in code()
-    text = words.read_text("utf-8")
-    words.write_text(f"{text}\n", "utf-8")
+    text = changed.read_text("utf-8")
+    changed.write_text(f"{text}\n", "utf-8")
     try:
         assert {name for name, digest in found().items() if dropped[name] != digest} == {"maximum"}
     finally:
-        words.write_text(text, "utf-8")
+        changed.write_text(text, "utf-8")
 
 
 def test_it_is_admitted_planned_run_recorded_audited_and_resumed(

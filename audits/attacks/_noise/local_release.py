@@ -23,8 +23,13 @@ from crypto.ldp.sqkr import Sqkr
 from crypto.ldp.unary import UnaryEncoding
 from crypto.samplers import Stream
 from protocols.disclosures._base.rules import Chain
-from protocols.disclosures.noised.randomised import randomised
-from protocols.disclosures.noised.telling import planned_parts, randomiser_of, teller, tells
+from protocols.disclosures.noised.randomiser import (
+    planned_parts,
+    randomised,
+    randomiser_of,
+    teller,
+    tells,
+)
 from protocols.messages import NoisedMessage, Vector, real
 from protocols.plan.noise import NoisePlan
 from protocols.plan.plan import Item

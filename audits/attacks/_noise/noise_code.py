@@ -20,8 +20,7 @@ from crypto.ldp.odds import MAX_EPSILON
 from crypto.samplers import KEY_BYTES, Stream
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.row_sum.protocol.wire import MOST
-from protocols.disclosures.row_sum.run import grid_of
-from protocols.disclosures.row_sum.sums import NoisedRows
+from protocols.disclosures.row_sum.run import NoisedRows, grid_of
 from protocols.disclosures.sum.layout import SumLayout
 from protocols.messages import SumMessage, Vector, real
 from protocols.plan.noise import CountPlan, NoisePlan

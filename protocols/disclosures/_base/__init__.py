@@ -1,1 +1,1 @@
-"""What a disclosure's folder may hold: a class for each of its files, with the default."""
+"""What a disclosure may say: a class for each of rules, plan, words, protection and answers."""

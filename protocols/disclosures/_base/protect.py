@@ -9,7 +9,7 @@ from typing import Any, cast
 from protocols.disclosures._base.rules import Chain
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.registry import facet
-from protocols.disclosures.sum.ring import Words
+from protocols.disclosures.sum.layout import Words
 from protocols.messages import Message
 from protocols.plan.plan import Item
 from protocols.plan.schema import Layout

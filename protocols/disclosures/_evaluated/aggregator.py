@@ -14,9 +14,7 @@ import numpy as np
 from crypto.errors import CryptoError
 from crypto.signing.signatures import SIGNATURE_BYTES
 from protocols.disclosures._evaluated.ciphers import EVALUATED, witnesses_of
-from protocols.disclosures._evaluated.evaluation import Evaluation, Uploads
-from protocols.disclosures._evaluated.opening_request import place_of_result
-from protocols.disclosures._evaluated.uploads import statement
+from protocols.disclosures._evaluated.uploads import Evaluation, Uploads, place_of_result, statement
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, LocalProtocolError, RoundLost, WrongStage
 from protocols.messages import Message

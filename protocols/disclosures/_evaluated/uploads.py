@@ -1,12 +1,4 @@
-"""Uploads that results are computed on while they are encrypted, and these results.
-
-Everything here follows from what a party was sent, so that client, aggregator, witness and key
-authority compute the same bytes. A row is one receiver's weighted combination.
-
-An upload is a ciphertext and the client's signature over it and over the header it left under. The
-header alone would not do: its digest covers the sealed bytes, and who did not open the seal could
-not tell which ciphertext a client signed.
-"""
+"""Signed uploads of ciphertexts, requests to open a result of them, and the results."""
 
 from __future__ import annotations
 
@@ -21,15 +13,30 @@ from crypto.homomorphic.he import PublicKey
 from crypto.samplers import Stream, derive
 from crypto.signing.canonical import canonical
 from crypto.signing.signatures import SIGNATURE_BYTES, VerifyKey
-from protocols.disclosures._evaluated.ciphers import Shape, cosine_ring, weigh_ring
+from protocols.disclosures._evaluated.ciphers import Shape, cosine_ring, ring_of, weigh_ring
 from protocols.disclosures._evaluated.guards import evaluated
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.weighted_sum.guards import Weigh
 from protocols.errors import BadEnvelope, LocalProtocolError, UnfitMessage
 from protocols.messages import Message, Vector
+from protocols.plan.steps import Step
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.codec import encode
+from protocols.wire.control import Examine, Reveal
 from protocols.wire.header import Header
+from protocols.wire.inbox import Incoming
+from protocols.wire.run_context import RunContext
+from protocols.wire.upload_evidence import Wanted, place_of, verified
+from protocols.wire.where import Where
+
+# Uploads that results are computed on while they are encrypted, and these results.
+#
+# Everything here follows from what a party was sent, so that client, aggregator, witness and key
+# authority compute the same bytes. A row is one receiver's weighted combination.
+#
+# An upload is a ciphertext and the client's signature over it and over the header it left under.
+# The header alone would not do: its digest covers the sealed bytes, and who did not open the seal
+# could not tell which ciphertext a client signed.
 
 _DOMAIN = "upload"  # of the clients' signatures over their ciphertexts
 
@@ -290,3 +297,156 @@ def opened_message(kind: type[Message], shape: Shape, opened: bytes, seed: bytes
         raise BadEnvelope("A row is not this client's combination under its blind.") from error
     shares = {f.name: getattr(total, f.name) / packing.cohort for f in kind.fields}
     return kind(**shares)
+
+
+# What the aggregator holds of a result that is computed on ciphertexts, until it is opened.
+
+
+@dataclass
+class Uploads:
+    """What came back of one evaluated message, until it was used (O9).
+
+    Attributes:
+        where: of the Ask that brought it.
+        uploads: by client, sorted.
+    """
+
+    where: Where
+    uploads: dict[str, Upload] = field(repr=False)
+
+
+@dataclass
+class Evaluation:
+    """One result on its way to being opened.
+
+    Attributes:
+        disclosure: of the result.
+        name: of the Ask that it belongs to.
+        where: its place.
+        members: who was asked for the uploads.
+        names: whose uploads they are, sorted.
+        source: number of the exchange that brought them.
+        headers: their signed headers, padded.
+        results: masked, padded; dropped when they were sent to be opened.
+        numbers: of the row that each of `names` is handed; none for cosines.
+        signatures: witness -> what it signed.
+        opened: what the key authority returned.
+        cut: how it cuts the cluster that was compared; None where none is signed.
+    """
+
+    disclosure: Disclosure
+    name: str
+    where: Where
+    members: tuple[str, ...]
+    names: tuple[str, ...]
+    source: int
+    headers: bytes = field(repr=False)
+    results: bytes = field(repr=False)
+    numbers: tuple[int, ...] = ()
+    signatures: dict[str, bytes] = field(default_factory=dict)
+    opened: Message | None = None
+    cut: Message | None = None
+
+
+# What a key authority or a witness is shown: a result, and the uploads that it comes from.
+
+
+@dataclass(frozen=True)
+class RequestedUploads:
+    """Uploads whose signed headers were checked.
+
+    Attributes:
+        name: of the Ask that the result belongs to.
+        where: its place: the Ask whose uploads are compared, or which hands the rows out.
+        members: who was asked for the uploads, sorted.
+        names: whose uploads these are, in the order shown, which is sorted.
+        headers: their headers.
+        source: number of the exchange in which they were uploaded.
+        shape: of an upload.
+        place: what a witness signs beside the digests.
+    """
+
+    name: str
+    where: Where
+    members: tuple[str, ...]
+    names: tuple[str, ...]
+    headers: tuple[Header, ...]
+    source: int
+    shape: Shape
+    place: tuple[str, ...]
+
+
+def place_of_result(
+    context: RunContext, name: str, disclosure: Disclosure, where: Where, source: int
+) -> tuple[str, ...]:
+    """Return where a result belongs, as texts: run, plan, Ask, its numbers, cohort, and origin."""
+    numbers = (where.round, where.exchange, where.attempt)
+    texts = (f"{number}" for number in numbers)
+    cohort, run = context.cohort(where), (context.run, context.plan_digest)
+    return (*run, f"{name}.{disclosure}", *texts, cohort, f"{source}")
+
+
+def requested_uploads(
+    request: Reveal | Examine,
+    incoming: Incoming,
+    name: str,
+    disclosure: Disclosure,
+    context: RunContext,
+) -> RequestedUploads:
+    """Check the signed headers of what is to be examined or opened (O4, O5, O8).
+
+    Args:
+        request: as it was read.
+        incoming: that brought it.
+        name: of the Ask.
+        disclosure: of the result.
+        context: of the party that checks.
+
+    Raises:
+        BadEnvelope: headers that do not belong together, or another cohort than stated.
+        CohortTooSmall: fewer clients than the policy's minimum.
+    """
+    header = incoming.header
+    members = context.roster.unmask(request.members)
+    asked = context.roster.unmask(request.cohort)
+    where = Where(header.round, header.exchange, asked, header.given, header.attempt)
+    if not asked or header.cohort != context.cohort(where):
+        raise BadEnvelope("The cohort is not the one that its header names.")
+    cosines = disclosure is Disclosure.SIMILARITY
+    wanted = Wanted(
+        items=frozenset(upload_items(context, name, disclosure)),
+        members=members,
+        key=context.key_of(disclosure).key_id[:16],
+        recipient=header.sender,
+        place=place_of(header) if cosines else None,
+        given=header.given if cosines else None,
+    )
+    found = tuple(upload for upload, _ in verified(request.headers, wanted, context))
+    names, first = tuple(upload.sender for upload in found), found[0]
+    if list(names) != sorted(names):
+        raise BadEnvelope("Uploads are not shown in their order.")
+    if cosines and asked != members:
+        raise BadEnvelope("The cohort is not the one that its members signed.")
+    if not cosines:
+        _check_rows(header, first, asked, names)
+    size = context.item(first.item).body - SIGNATURE_BYTES
+    shape = Shape(disclosure, size // ring_of(disclosure).ciphertext_bytes)
+    place = place_of_result(context, name, disclosure, where, first.exchange)
+    return RequestedUploads(name, where, members, names, found, first.exchange, shape, place)
+
+
+def _check_rows(
+    header: Header, first: Header, asked: tuple[str, ...], names: tuple[str, ...]
+) -> None:
+    """Check that rows are of this round's uploads, which came before, and for who made them."""
+    if first.round != header.round or first.exchange >= header.exchange:
+        raise BadEnvelope("Messages are weighed in the round that brought them, and afterwards.")
+    if not set(asked) <= set(names):
+        raise BadEnvelope("A row is for a client that gave nothing.")
+
+
+def upload_items(context: RunContext, name: str, disclosure: Disclosure) -> list[str]:
+    """Return the plan items whose uploads an Ask's result of this disclosure may come from."""
+    if disclosure is Disclosure.SIMILARITY:
+        return [context.find(name, disclosure, Step.UP).id]
+    return [item.id for item in context.plan.all_of(disclosure, Step.UP)]

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from protocols.disclosures._relayed.boxes import box_info, boxes_each, cut_boxes, opened
+from protocols.disclosures._relayed.boxes import Relayed, box_info, boxes_each, cut_boxes, opened
 from protocols.disclosures._relayed.messages import Batch, Pool
-from protocols.disclosures._relayed.view import Relayed
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, RoundLost, WrongStage
 from protocols.plan.steps import Step

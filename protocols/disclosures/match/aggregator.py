@@ -14,6 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from protocols.disclosures.match.disclosure import Cells, Matchable
 from protocols.disclosures.match.messages import (
     Box,
     Bundle,
@@ -23,12 +24,18 @@ from protocols.disclosures.match.messages import (
     CellTotals,
     Listed,
 )
-from protocols.disclosures.match.protocol.broker import KINDS, SERVED, Broker, only, whole_cells
-from protocols.disclosures.match.protocol.bundles import bundle_of, cut_bundle
-from protocols.disclosures.match.protocol.cell_sums import LABEL_BYTES, total
-from protocols.disclosures.match.protocol.wire import Kind, MatchRun
+from protocols.disclosures.match.parties import bundle_of, cut_bundle
+from protocols.disclosures.match.protocol.cells import LABEL_BYTES, total
+from protocols.disclosures.match.protocol.wire import (
+    KINDS,
+    SERVED,
+    Broker,
+    Kind,
+    MatchRun,
+    only,
+    whole_cells,
+)
 from protocols.disclosures.match.run import match_run_of
-from protocols.disclosures.match.view import Cells, Matchable
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, LocalProtocolError, Replay, RoundLost, WrongStage
 from protocols.messages import Message

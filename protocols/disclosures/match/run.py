@@ -20,7 +20,7 @@ from crypto.tagging.ristretto import Spread
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.layout import MatchLayout, found_message
 from protocols.disclosures.match.messages import CellTotals, Listed
-from protocols.disclosures.match.protocol.cell_sums import LABEL_BYTES, context
+from protocols.disclosures.match.protocol.cells import LABEL_BYTES, context
 from protocols.disclosures.match.protocol.client import ClientMatching
 from protocols.disclosures.match.protocol.tagging import chosen
 from protocols.disclosures.match.protocol.wire import Kind, MatchRun

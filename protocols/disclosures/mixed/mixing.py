@@ -11,9 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crypto.samplers import Stream, entropy
-from protocols.disclosures.mixed.alone import alone
-from protocols.disclosures.mixed.groups import Numbers, draw, incidence, standing
-from protocols.disclosures.mixed.layout import MixLayout, Reals
+from protocols.disclosures.mixed.layout import (
+    MixLayout,
+    Numbers,
+    Reals,
+    alone,
+    draw,
+    incidence,
+    standing,
+)
 from protocols.errors import UnfitMessage
 from protocols.messages import Message, unmixed_of
 from protocols.unready import Unmixed
@@ -57,7 +63,7 @@ class Mixer:
     each round would average out. A client whose records are too few for the floor sends no mixture
     in the whole run: its bodies hold zeros, and its ledger says so. So it does of a mixture whose
     records became the same: that one stays away until they differ again, see
-    `protocols.disclosures.mixed.groups.standing`.
+    `protocols.disclosures.mixed.layout.standing`.
 
     The receiver sees how many mixtures came, to within a bucket, and so that a model does not tell
     some records of this client apart.

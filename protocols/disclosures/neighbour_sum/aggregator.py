@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from protocols.disclosures.neighbour_sum.disclosure import Neighbourly
 from protocols.disclosures.neighbour_sum.messages import NeighbourBoxes
-from protocols.disclosures.neighbour_sum.view import Neighbourly
 from protocols.messages import Message
 from protocols.rounds import Given
 from protocols.sessions.part import SessionPart

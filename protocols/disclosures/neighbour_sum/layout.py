@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from crypto.errors import OutOfRange
 from crypto.masks import container
 from crypto.signing.canonical import canonical
-from protocols.disclosures.sum.layout import SumLayout, sum_layout
-from protocols.disclosures.sum.ring import Ring, Words
+from protocols.disclosures.sum.layout import Ring, SumLayout, Words, sum_layout
 from protocols.errors import BadEnvelope, NotInPlan, UnfitMessage
 from protocols.keys.boxes import BOX_OVERHEAD
 from protocols.messages import Message

@@ -13,14 +13,13 @@ import numpy as np
 
 from protocols.disclosures.match.aggregator import Matching
 from protocols.disclosures.match.messages import Box, Bundle, Canary
-from protocols.disclosures.match.protocol.broker import KINDS, only
-from protocols.disclosures.match.protocol.bundles import cut_bundle
-from protocols.disclosures.match.protocol.wire import Kind, MatchRun
+from protocols.disclosures.match.parties import cut_bundle
+from protocols.disclosures.match.protocol.wire import KINDS, Kind, MatchRun, only
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.row_sum.disclosure import RowAnswers
 from protocols.disclosures.row_sum.messages import RowParts, RowTotals
 from protocols.disclosures.row_sum.protocol.wire import RowRun, Words, cut_slots, joined_slots
 from protocols.disclosures.row_sum.run import needed_run, row_run_of
-from protocols.disclosures.row_sum.view import RowAnswers
 from protocols.errors import BadEnvelope, RoundLost
 from protocols.messages import Message
 from protocols.plan.steps import Step

@@ -16,11 +16,15 @@ from protocols.clusters.cuts import Cut
 from protocols.clusters.descent import Told
 from protocols.disclosures._evaluated.aggregator import Results
 from protocols.disclosures._evaluated.ciphers import COSINE_LEVELS
-from protocols.disclosures._evaluated.evaluation import Evaluation, Uploads
-from protocols.disclosures._evaluated.opening_request import place_of_result
-from protocols.disclosures._evaluated.uploads import pairs_of, products
+from protocols.disclosures._evaluated.uploads import (
+    Evaluation,
+    Uploads,
+    pairs_of,
+    place_of_result,
+    products,
+)
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.similarity.view import Compared
+from protocols.disclosures.similarity.disclosure import Compared
 from protocols.errors import BadEnvelope
 from protocols.messages import Message, Vector
 from protocols.sessions.cluster_history import CUT

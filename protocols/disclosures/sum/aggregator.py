@@ -11,11 +11,9 @@ from typing import ClassVar
 
 from crypto.errors import CryptoError
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.sum.addressed.turns import none_left
-from protocols.disclosures.sum.addressed.view import handed_to
-from protocols.disclosures.sum.consistency_votes import check_vote, vote_text_of
-from protocols.disclosures.sum.masked.telling import who_is_here, who_voted
-from protocols.disclosures.sum.masked.unmasking import Keys, Unmasking
+from protocols.disclosures.sum.addressed import handed_to, none_left
+from protocols.disclosures.sum.consistency import check_vote, vote_text_of, who_is_here, who_voted
+from protocols.disclosures.sum.masks import Keys, Unmasking
 from protocols.disclosures.sum.messages import Opened, OpenRequest, SelfShares, Shares, Vote
 from protocols.disclosures.sum.view import Summands
 from protocols.errors import (

@@ -11,14 +11,11 @@ from crypto.errors import CryptoError
 from crypto.masks import MaskSum, container, masked
 from crypto.samplers import entropy
 from protocols.disclosures._base.view import Answers, OneVerb
-from protocols.disclosures.sum.addressed.turns import missing, reader_of
-from protocols.disclosures.sum.addressed.view import AddressedView
-from protocols.disclosures.sum.consistency_votes import evidence_of
+from protocols.disclosures.sum.addressed import AddressedView, missing, reader_of
+from protocols.disclosures.sum.consistency import evidence_of
 from protocols.disclosures.sum.guards import encryption
-from protocols.disclosures.sum.layout import SumLayout
-from protocols.disclosures.sum.masked.uniform import check_mask, check_masked
-from protocols.disclosures.sum.masked.unmasking import Keys
-from protocols.disclosures.sum.ring import Ring, Words
+from protocols.disclosures.sum.layout import Ring, SumLayout, Words
+from protocols.disclosures.sum.masks import Keys, check_mask, check_masked
 from protocols.errors import BadEnvelope, LocalProtocolError, RoundLost
 from protocols.forms import Exchange
 from protocols.messages import Message, Vector
@@ -256,6 +253,3 @@ class Summands(Answers):
             return {kind: AddressedView(kind, self.reader, place, members - 1, self.total)}
         totals = self._summed()[0].decode(self.total, members, margin=margin)
         return {kind: TotalView(message) for kind, message in totals.items()}
-
-
-VIEW = Summands

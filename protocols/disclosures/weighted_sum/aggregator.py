@@ -11,15 +11,16 @@ import numpy as np
 
 from crypto.samplers import entropy
 from protocols.disclosures._evaluated.aggregator import Results
-from protocols.disclosures._evaluated.evaluation import Evaluation, Uploads
 from protocols.disclosures._evaluated.uploads import (
+    Evaluation,
+    Uploads,
     facts_of_rows,
     row_numbers,
     rows,
     whole_table,
 )
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.weighted_sum.view import Mixture, Weighable
+from protocols.disclosures.weighted_sum.disclosure import Mixture, Weighable
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.messages import Message, Vector
 from protocols.rounds import Given

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from protocols.errors import LocalProtocolError
 from protocols.sessions.store.codec import StateCodec
-from protocols.sessions.store.kept_kinds import OBJECTS
+from protocols.sessions.store.kept_kinds import objects
 
 __all__ = ["ENTRIES", "GROWING", "NAMED", "OBJECT", "PAIRS", "WHOLE", "state_of"]
 
@@ -74,7 +74,7 @@ def _read(node: _Node, codec: StateCodec, fetch: Fetch) -> Any:
     if kind == PAIRS:
         return codec.pairs(inner)
     if kind == OBJECT:
-        return _object(OBJECTS[data.decode()], inner)
+        return _object(objects()[data.decode()], inner)
     raise LocalProtocolError("A kept state holds a cell of no known kind.")
 
 

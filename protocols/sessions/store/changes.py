@@ -23,7 +23,7 @@ from protocols.keys.pairs import Pairs
 from protocols.sessions.store.cells import ENTRIES, GROWING, NAMED, OBJECT, PAIRS, WHOLE
 from protocols.sessions.store.codec import Apart, StateCodec
 from protocols.sessions.store.fields import attributes, is_flat
-from protocols.sessions.store.kept_kinds import OBJECTS
+from protocols.sessions.store.kept_kinds import objects
 from protocols.sessions.store.writing import Cell, Writing, is_frozen, is_same
 
 __all__ = ["Changes"]
@@ -261,6 +261,6 @@ def _opened(value: Any, writing: Writing) -> tuple[bytes, Mapping[str, Any]] | N
 def _is_open(name: object, value: Any) -> bool:
     """Tell whether a value changes in place and is ours, under a name that can be in a path."""
     kind: Any = type(value)
-    if OBJECTS.get(kind.__name__) is not kind or is_frozen(kind):
+    if objects().get(kind.__name__) is not kind or is_frozen(kind):
         return False
     return type(name) is str and not _APART.intersection(name)

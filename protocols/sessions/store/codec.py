@@ -27,7 +27,7 @@ from protocols.errors import LocalProtocolError
 from protocols.keys.pairs import Pairs
 from protocols.messages import Message
 from protocols.sessions.store.fields import LENGTH, attributes, is_flat, next_part
-from protocols.sessions.store.kept_kinds import ENUMS, OBJECTS
+from protocols.sessions.store.kept_kinds import enums, objects
 from protocols.wire.roster import Identity, Roster
 
 _LONG = 1 << 16
@@ -163,7 +163,7 @@ class StateCodec:
         for kind in _OPEN:
             if isinstance(value, kind):
                 return _WRITERS[kind](self, value, blobs)
-        if type(value).__name__ in OBJECTS and type(value) in OBJECTS.values():
+        if type(value).__name__ in objects() and type(value) in objects().values():
             facts = [[k, self._write(v, blobs)] for k, v in attributes(value).items()]
             return {"object": [type(value).__name__, facts]}
         raise LocalProtocolError(f"A {type(value).__name__} cannot be kept in a session's state.")
@@ -231,7 +231,7 @@ class StateCodec:
 
     def _read_object(self, content: Any, blobs: list[bytes]) -> Any:
         name, facts = content
-        made = object.__new__(OBJECTS[name])
+        made = object.__new__(objects()[name])
         for key, value in facts:
             object.__setattr__(made, key, self._read(value, blobs))
         return made
@@ -280,7 +280,7 @@ _READERS: dict[str, _Reader] = {
     "bytearray": lambda c, v, b: bytearray(b[v]),
     "bytes": lambda c, v, b: b[v],
     "dict": lambda c, v, b: {c._read(key, b): c._read(item, b) for key, item in v},
-    "enum": lambda c, v, b: ENUMS[v[0]](v[1]),
+    "enum": lambda c, v, b: enums()[v[0]](v[1]),
     "flat": StateCodec._read_flat,
     "float": lambda c, v, b: float.fromhex(v),
     "frozenset": lambda c, v, b: frozenset(c._read(item, b) for item in v),

@@ -1,11 +1,12 @@
 """Which classes may stand in a session's kept state, each by its name; see `codec`.
 
-Those of one disclosure are named in its folder, in `kept.py`.
+Those of one disclosure are named in its folder, as `KEPT`.
 """
 
 from __future__ import annotations
 
 from enum import Enum
+from functools import cache
 from typing import Any
 
 from protocols.disclosures._base.view import Answers, ClearView, Kept
@@ -26,7 +27,7 @@ from protocols.wire.inbox import Inbox
 from protocols.wire.roles import Role
 from protocols.wire.where import Where
 
-__all__ = ["ENUMS", "OBJECTS"]
+__all__ = ["enums", "objects"]
 
 _LAYERS_OWN = (
     *(Answers, ClearView, Collection, Gateway, Group, Held, Inbox, Kept, Delivery, Reply, Sealed),
@@ -35,6 +36,7 @@ _LAYERS_OWN = (
 )
 
 
+@cache
 def _by_name() -> dict[str, type[Any]]:
     """Return all classes by name; raises TypeError if two have one name."""
     found: dict[str, type[Any]] = {}
@@ -44,6 +46,13 @@ def _by_name() -> dict[str, type[Any]]:
     return found
 
 
-_KINDS = _by_name()
-ENUMS: dict[str, type[Enum]] = {n: kind for n, kind in _KINDS.items() if issubclass(kind, Enum)}
-OBJECTS: dict[str, type[Any]] = {n: kind for n, kind in _KINDS.items() if n not in ENUMS}
+@cache
+def enums() -> dict[str, type[Enum]]:
+    """Return the enumerations of kept state by name."""
+    return {name: kind for name, kind in _by_name().items() if issubclass(kind, Enum)}
+
+
+@cache
+def objects() -> dict[str, type[Any]]:
+    """Return the other classes of kept state by name."""
+    return {name: kind for name, kind in _by_name().items() if name not in enums()}

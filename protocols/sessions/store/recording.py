@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from protocols.disclosures.mixed.groups import Numbers
+from protocols.disclosures.mixed.layout import Numbers
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.sum.ring import Words
+from protocols.disclosures.sum.layout import Words
 from protocols.errors import LedgerError
 from protocols.evidence.capture import captured_rounds, of_piece, piece, tags_of
 from protocols.evidence.ledger import Ledger

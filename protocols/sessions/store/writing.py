@@ -16,7 +16,7 @@ from crypto.homomorphic.bfv_parts import PublicKey, SecretKey
 from protocols.messages import Message
 from protocols.sessions.store.codec import Apart, Buffer, StateCodec
 from protocols.sessions.store.fields import attributes
-from protocols.sessions.store.kept_kinds import OBJECTS
+from protocols.sessions.store.kept_kinds import objects
 
 __all__ = ["Cell", "Writing", "is_frozen", "is_same"]
 
@@ -124,4 +124,4 @@ def _is_open(value: Any) -> bool:
 def is_frozen(kind: Any) -> bool:
     """Tell whether objects of a class of ours never change themselves."""
     facts = getattr(kind, "__dataclass_params__", None)
-    return facts is not None and facts.frozen and OBJECTS.get(kind.__name__) is kind
+    return facts is not None and facts.frozen and objects().get(kind.__name__) is kind

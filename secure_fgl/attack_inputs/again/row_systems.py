@@ -27,8 +27,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.row_sum.guards import Rows
 from protocols.disclosures.row_sum.protocol.assignment import Offer, Served, assigned
 from protocols.disclosures.row_sum.protocol.wire import MOST
-from protocols.disclosures.row_sum.run import grid_of
-from protocols.disclosures.row_sum.sums import NoisedRows
+from protocols.disclosures.row_sum.run import NoisedRows, grid_of
 from protocols.forms import Form
 from protocols.messages import Message
 from protocols.plan.steps import Step

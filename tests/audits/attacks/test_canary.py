@@ -18,8 +18,7 @@ from crypto.ldp import sqkr
 from crypto.ldp.grid import on_grid
 from crypto.samplers import Stream
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.noised.randomised import plan_own, randomised
-from protocols.disclosures.noised.telling import randomiser_of
+from protocols.disclosures.noised.randomiser import plan_own, randomised, randomiser_of
 from protocols.plan.plan import Item
 from protocols.policy.guard import describe, guard_of
 from protocols.policy.guards import Clip, OwnNoise

@@ -13,7 +13,7 @@ import pytest
 from audits.attacks._methods.row_systems import determined, equal_values, read
 from protocols.disclosures.row_sum.guards import RowNoise
 from protocols.disclosures.row_sum.protocol.assignment import Offer, assigned
-from protocols.disclosures.row_sum.sums import NoisedRows
+from protocols.disclosures.row_sum.run import NoisedRows
 from protocols.privacy.row_noise import plan_row_noise
 from secure_fgl.attack_inputs.again.row_systems import systems
 

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from protocols.disclosures.maximum.disclosure import Raised
 from protocols.disclosures.maximum.messages import SecondShares, SecondTotal
-from protocols.disclosures.maximum.view import Raised
 from protocols.disclosures.names import Disclosure
 from protocols.errors import RoundLost, WrongStage
 from protocols.plan.steps import Step

@@ -3,7 +3,7 @@
 docs/adr/0018 has the protocol, `tag_service` the other roles. Steps take bytes and give bytes,
 each once an epoch and in order; whatever goes wrong ends the epoch, so nothing is ever answered
 twice in another way. The aggregator needs no object: it carries boxes, and adds what members of a
-cell send (`protocols.disclosures.match.protocol.cell_sums.total`).
+cell send (`protocols.disclosures.match.protocol.cells.total`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,22 @@ from numpy.typing import NDArray
 from crypto.handles import Mute
 from crypto.samplers import entropy
 from crypto.tagging.ristretto import Spread
-from protocols.disclosures.match.protocol.cell_sums import (
+from protocols.disclosures.match.protocol.cells import (
     NONCE_BYTES,
     CellPlace,
+    Numbers,
+    Told,
     blinded,
     cell_digest,
     cell_label,
+    check_neighbours,
+    check_told,
+    held_rows,
+    locked,
     opened,
     partial,
     shares,
 )
-from protocols.disclosures.match.protocol.cells import Numbers, Told, check_told, held_rows
-from protocols.disclosures.match.protocol.neighbours import check_neighbours, locked
 from protocols.disclosures.match.protocol.tagging import TagBatch, Tags, keyed, public
 from protocols.disclosures.match.protocol.wire import (
     Kind,

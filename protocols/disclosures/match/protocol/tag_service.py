@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from crypto.handles import Mute
 from crypto.tagging.ristretto import Spread
-from protocols.disclosures.match.protocol.cells import matched, same_canary
-from protocols.disclosures.match.protocol.neighbours import neighbours
+from protocols.disclosures.match.protocol.cells import matched, neighbours, same_canary
 from protocols.disclosures.match.protocol.tagging import Bytes, TagServer
 from protocols.disclosures.match.protocol.wire import (
     Kind,

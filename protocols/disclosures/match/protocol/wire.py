@@ -1,41 +1,32 @@
-"""What travels while items are matched: boxes of fixed sizes, bound to run, epoch, route and kind.
-
-A box is sealed to its addressee and signed by its sender (`protocols.keys.boxes`), so the
-aggregator, which carries all of them, can neither read, alter, exchange nor replay one.
-"""
+"""What stands in the envelopes of matching, and what the aggregator passes on."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 import numpy as np
 
 from crypto.signing.canonical import canonical
 from crypto.tagging.ristretto import POINT_BYTES
 from protocols.disclosures.match.guards import Match
-from protocols.disclosures.match.protocol.cell_sums import NONCE_BYTES
-from protocols.disclosures.match.protocol.cells import Told
-from protocols.disclosures.match.protocol.neighbours import Neighbours, locked_bytes
+from protocols.disclosures.match.messages import Box, Bundle, Canary, CellBoxes, CellPart
+from protocols.disclosures.match.protocol.cells import NONCE_BYTES, Neighbours, Told, locked_bytes
 from protocols.disclosures.match.protocol.tagging import DIGEST_BYTES, TAG_BYTES, Bytes, Tags
-from protocols.errors import BadEnvelope
+from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.keys.boxes import BOX_OVERHEAD, close_box, open_box
+from protocols.messages import Message
+from protocols.plan.steps import Step
+from protocols.wire.control import Acknowledgement
 from protocols.wire.roles import Role
 from protocols.wire.roster import Identity, Roster
 
-__all__ = [
-    "Kind",
-    "MatchRun",
-    "box_length",
-    "handed_bytes",
-    "public_key",
-    "read_handed",
-    "read_tags",
-    "read_told",
-    "tags_bytes",
-    "told_bytes",
-]
+# What travels while items are matched: boxes of fixed sizes, bound to run, epoch, route and kind.
+#
+# A box is sealed to its addressee and signed by its sender (`protocols.keys.boxes`), so the
+# aggregator, which carries all of them, can neither read, alter, exchange nor replay one.
 
 PUBLIC_KEY_BYTES = 32
 """The X25519 half of a sealing key, which stands last in it."""
@@ -224,3 +215,75 @@ def _cut(content: bytes, sizes: Sequence[int]) -> list[bytes]:
         found.append(content[at : at + size])
         at += size
     return [*found, content[at:]]
+
+
+# How far one Ask's matching came at the aggregator, and which cells are whole.
+
+M = TypeVar("M", bound=Message)
+
+
+def only(messages: Sequence[Message], kind: type[M]) -> M:
+    """Return the message of a kind; raises LocalProtocolError if there is none."""
+    for message in messages:
+        if isinstance(message, kind):
+            return message
+    raise LocalProtocolError(f"There is no {kind.__name__} here.")
+
+
+class Broker:
+    """One Ask's matching, as far as it came.
+
+    Args:
+        boxes: by client, what it sealed first: points, or in ``hmac`` mode tags.
+        keyed: ``hmac`` mode.
+
+    `phase` is the step whose answers are waited for.
+    """
+
+    def __init__(self, boxes: Mapping[str, bytes], keyed: bool) -> None:
+        self.boxes = dict(boxes)
+        self.phase = Step.TAGS if keyed else Step.ANSWERS
+        self.here: dict[str, tuple[Message, ...]] = {}  # of this phase, by sender
+        self.canary = b""
+        self.cells: dict[str, int] = {}  # of the members of whole cells
+        self.members: dict[int, tuple[str, ...]] = {}
+
+    def take(self, phase: Step) -> dict[str, tuple[Message, ...]]:
+        """Return everything of this phase, and go on to another."""
+        found, self.here, self.phase = self.here, {}, phase
+        return found
+
+
+KINDS: dict[Step, tuple[type[Message], ...]] = {
+    Step.ANSWERS: (Bundle,),
+    Step.ONWARD: (Box,),
+    Step.SECOND_ANSWERS: (Bundle,),
+    Step.TAGS: (Box,),
+    Step.COMPARED: (Bundle, Canary),
+    Step.SPLIT: (CellBoxes,),
+    Step.PART: (CellPart,),
+    Step.TAKEN: (Acknowledgement,),
+}
+"""What an answer of a step holds."""
+
+SERVED = (Step.ANSWERS, Step.SECOND_ANSWERS)
+"""Whose turn it is among tag servers."""
+
+
+def whole_cells(run: MatchRun, said: Mapping[str, tuple[int, bytes]]) -> dict[int, tuple[str, ...]]:
+    """Return the members of each cell of which all sent their shares.
+
+    Raises:
+        BadEnvelope: members of a cell name other members, or a cell that there cannot be: the
+            matcher told them different things, or one of them lies.
+    """
+    found: dict[int, tuple[str, ...]] = {}
+    for name, (cell, mask) in sorted(said.items()):
+        members = run.roster.unmask(mask)
+        if cell >= run.cells or name not in members or found.get(cell, members) != members:
+            raise BadEnvelope("Members of one cell were told different things (O25).")
+        found[cell] = members
+    named = [name for members in found.values() for name in members]
+    if len(set(named)) != len(named):
+        raise BadEnvelope("A client stands in two cells (O25).")
+    return {cell: names for cell, names in found.items() if set(names) <= set(said)}

@@ -180,7 +180,7 @@ def _others(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _protection(plan: Plan) -> str:
     """Say what sums are under: masks, encryption, both, or nothing."""
-    from protocols.disclosures.sum.words import masked as sums_masked
+    from protocols.disclosures.sum.disclosure import masked as sums_masked
 
     masked = sums_masked(plan.items)
     if plan.scheme == "none":
