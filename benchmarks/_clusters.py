@@ -15,7 +15,7 @@ import numpy as np
 from algorithms._shared.clusters import directed, nearness, scaled, standardised, to_pivots
 from algorithms.tasks import predictions
 from algorithms.tasks.evaluation import models, total
-from protocols.clusters.cuts import Cut, cut_in_two, weighed
+from protocols.clusters import Cut, cut_in_two, weighed
 from protocols.disclosures.similarity.disclosure import Compared
 from protocols.disclosures.sum.view import TotalView
 from protocols.messages import Array, SimilarityMessage, SumMessage, WeightedSumMessage

@@ -20,8 +20,7 @@ from secure_fgl.sites.session import Callers, OwnCarrier
 from secure_fgl.transports.broker import channel
 from secure_fgl.transports.broker.carrier import Connection
 from secure_fgl.transports.broker.config import new_root, rights, write_config
-from secure_fgl.transports.broker.messages import MOST
-from secure_fgl.transports.broker.replies import TASK, Code
+from secure_fgl.transports.broker.messages import MOST, TASK, Code
 from secure_fgl.transports.broker.server import free_port, start_server
 
 RUN, BARE = "5e" * 16, "ba" * 16

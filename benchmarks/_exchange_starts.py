@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from protocols.plan.parties import roles_of
+from protocols.plan.plan import roles_of
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.charters import joining
 from secure_fgl.charters.broker import DEADLINE, Broker, new_carrier_key

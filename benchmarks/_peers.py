@@ -23,7 +23,7 @@ import tenseal.sealapi as seal
 from numpy.typing import NDArray
 
 from benchmarks._rows import BOUND, Mean, Vector
-from crypto.homomorphic.seal_files import Heads, Scratch
+from crypto.homomorphic.seal import Heads, Scratch
 from crypto.quantiser import Grid, Packing
 from crypto.samplers import Stream, entropy
 

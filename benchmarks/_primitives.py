@@ -13,7 +13,7 @@ import numpy as np
 from crypto.hpke import OpeningKey
 from crypto.masks import MaskSum, masked
 from crypto.sharing import combine, new_seed, split
-from crypto.signing.signatures import SigningKey
+from crypto.signing import SigningKey
 
 MODULUS = 1 << 32
 _VALUES, _STREAMS, _SMALL = 100_000, 16, 512

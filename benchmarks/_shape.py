@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crypto.graph import Degree, honest_majority
-from protocols.plan.drawn import DrawnPlan
+from protocols.plan.cohorts import DrawnPlan
 
 Flags = npt.NDArray[np.bool_]
 

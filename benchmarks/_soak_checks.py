@@ -18,7 +18,7 @@ from protocols.policy.guard import find
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
-from secure_fgl.store.sides.places import place_of
+from secure_fgl.store.sides.party_side import place_of
 
 WARM = 20
 """Rounds after which memory is to be flat, of a run and of a process that was started again."""

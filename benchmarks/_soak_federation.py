@@ -22,7 +22,7 @@ from secure_fgl.errors import UsageError
 from secure_fgl.sites.lock import at_work
 from secure_fgl.sites.rehearsal import Processes
 from secure_fgl.sites.status import State, Status, read_status
-from secure_fgl.store.sides.places import place_of
+from secure_fgl.store.sides.party_side import place_of
 from secure_fgl.transports.broker.config import write_config
 from secure_fgl.transports.broker.server import free_port, start_server
 

@@ -37,7 +37,7 @@ if __package__ in (None, ""):  # run as a file: the floors lie one folder up
 from benchmarks import many_clients
 from benchmarks._measure import parser, show
 from benchmarks.bench_ledger import FACTS
-from crypto.signing.signatures import SigningKey
+from crypto.signing import SigningKey
 from protocols.disclosures.sum.layout import SumLayout
 from protocols.evidence.ledger import Ledger, MemoryStore
 from protocols.wire import gateway

@@ -31,8 +31,7 @@ from benchmarks._measure import parser, show
 from benchmarks._wire import Wire, processor
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.transports.broker.carrier import connected
-from secure_fgl.transports.broker.messages import PART
-from secure_fgl.transports.broker.replies import TASK
+from secure_fgl.transports.broker.messages import PART, TASK
 
 
 def _ours(sites: Sites, data: bytes) -> float:

@@ -35,8 +35,7 @@ from algorithms.fed_pub import Go, Model, Portrait, shares
 from benchmarks._measure import interleaved, medians, paired_ratio, parser, show
 from benchmarks._rows import memory
 from crypto.homomorphic.similarity import similarity
-from crypto.homomorphic.weighted import weighted
-from crypto.homomorphic.weights import TOTAL, flatten
+from crypto.homomorphic.weighted import TOTAL, flatten, weighted
 from crypto.quantiser import Grid, Packing
 from crypto.samplers import Stream, entropy
 from protocols.evidence.ledger import MemoryStore, Store

@@ -32,7 +32,7 @@ COMMAND = """
 import os, sys
 from secure_fgl.cli import main
 if {stop}:
-    from secure_fgl.cli._shared.progress import RunProgress
+    from secure_fgl.cli._shared.output import RunProgress
     RunProgress.__call__ = lambda *_: os._exit(0)  # after the first round
 sys.argv = ["secure-fgl", *{words}]
 main()

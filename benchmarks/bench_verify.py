@@ -21,17 +21,15 @@ import numpy as np
 if __package__ in (None, ""):  # run as a file: the floors lie one folder up
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from audits.bundle.archive import pack, unpack
+from audits.bundle.archive import pack, read_manifest, unpack, view_of
 from audits.bundle.making import make
-from audits.bundle.manifest import read_manifest
-from audits.bundle.reading import view_of
 from audits.checks.bundle import verify_bundle
 from audits.evidence.run_files import RunView, policy_text, result_digest
 from audits.evidence.steps import Case
 from audits.evidence.verify import verify
 from benchmarks._measure import interleaved, medians, parser, show
 from benchmarks.bench_he import constant
-from crypto.signing.signatures import SigningKey
+from crypto.signing import SigningKey
 from protocols.evidence.ledger import MemoryStore
 from protocols.plan.plan import DataPlan
 from protocols.plan.planning import make_plan

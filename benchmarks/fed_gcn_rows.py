@@ -23,10 +23,10 @@ import fed_gcn
 import numpy as np
 from scipy.stats import rankdata
 
-from audits.attacks._methods.row_systems import determined, read
-from audits.attacks._shared.row_systems import RowsTold, RowSystem
+from audits.attacks._methods.openings import determined, read
+from audits.attacks._shared.material import RowsTold, RowSystem
 from protocols.plan.plan import Plan
-from secure_fgl.attack_inputs.again.row_systems import told_rows
+from secure_fgl.attack_inputs.rows import told_rows
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 

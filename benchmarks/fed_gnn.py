@@ -104,10 +104,10 @@ def rows(table: str) -> dict[str, Settings]:
 def read(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
     """Return what one row of the table `told` holds."""
     from algorithms.fed_avg import Start
-    from audits.attacks._methods import row_systems
+    from audits.attacks._methods import openings
     from crypto.quantiser import Grid
     from protocols.disclosures.row_sum.protocol.assignment import assigned, confirmed
-    from secure_fgl.attack_inputs.again.row_systems import _offer, _tag, systems
+    from secure_fgl.attack_inputs.rows import _offer, _tag, systems
     from secure_fgl.config import Config
     from secure_fgl.federation import Federation
 
@@ -138,7 +138,7 @@ def read(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
     }
     each = [s for s in systems(served, offers, terms, [(n,) for n in sites]) if len(s.terms)]
     for name, groups in (("elimination", False), ("elimination or equal values", True)):
-        hits = [row_systems.read(s.system, s.sums, s.terms, step, groups=groups) for s in each]
+        hits = [openings.read(s.system, s.sums, s.terms, step, groups=groups) for s in each]
         found[name] = float(np.concatenate(hits).mean())
     return {**facts, "metrics": {}, "references": found}
 

@@ -27,13 +27,8 @@ import numpy as np
 if __name__ == "__main__":  # a script's folder is on the path, the folder above it is not
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from crypto.ldp.gaussian import GaussianVector
-from crypto.ldp.laplace import LaplaceVector
-from crypto.ldp.mechanism import Randomiser
-from crypto.ldp.piecewise import Piecewise
-from crypto.ldp.randomised_response import RandomisedResponse
-from crypto.ldp.sqkr import Sqkr
-from crypto.ldp.unary import UnaryEncoding
+from crypto.ldp import Piecewise, RandomisedResponse, Randomiser, UnaryEncoding
+from crypto.ldp_vectors import GaussianVector, LaplaceVector, Sqkr
 from crypto.noise import DiscreteGaussian, sampler
 from crypto.samplers import Stream, entropy
 from protocols.privacy import accounting
@@ -84,8 +79,8 @@ def whole(value: Any, rng: np.random.Generator) -> Any:
 def labels_of_cora(data: Path, clients: int) -> Statistic:
     """Return the mean of clients' label shares: one record's label, or the whole histogram."""
     from secure_fgl.data.datasets import load_dataset
+    from secure_fgl.data.records import split_masks
     from secure_fgl.data.sharing import partition
-    from secure_fgl.data.split import split_masks
 
     graph = load_dataset("cora", data)
     rng = np.random.default_rng(1)

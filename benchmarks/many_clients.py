@@ -47,20 +47,20 @@ from benchmarks._where import Looks
 from benchmarks.bench_he import constant
 from crypto.hpke import OpeningKey, SealingKey
 from crypto.masks import MaskSum
-from crypto.signing.signatures import SigningKey, VerifyKey
+from crypto.signing import SigningKey, VerifyKey
 from protocols.disclosures.sum import disclosure as protect
 from protocols.disclosures.sum import masks as unmasking
 from protocols.disclosures.sum.layout import SumLayout
 from protocols.evidence.ledger import MemoryStore, Store
 from protocols.forms import Form
-from protocols.keys import pairs, seeds
+from protocols.keys import pairs
 from protocols.plan.plan import DataPlan
 from protocols.plan.planning import make_plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.roles import client
 from protocols.rounds import Cohort
+from protocols.sessions import calling
 from protocols.sessions.engine import Delivery
-from protocols.sessions.services import calling
 from protocols.wire import gateway
 from secure_fgl.run.driver import Driver, Meter
 from secure_fgl.run.naming import client_names
@@ -86,7 +86,7 @@ CRYPTO: tuple[tuple[Any, str], ...] = (
     (unmasking, "combine"),
     (pairs, "split"),
     (pairs, "derive"),
-    (seeds, "lock"),
+    (pairs, "lock"),
     (calling, "bytes_digest"),
     (client, "bytes_digest"),
 )

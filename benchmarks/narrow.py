@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from secure_fgl.data.records import Graph
 from secure_fgl.data.sources import node_npz
-from secure_fgl.data.sources._shared.source import Shape
+from secure_fgl.data.sources._shared.files import Shape
 
 _WIDE = "narrow_"
 NAMES = {

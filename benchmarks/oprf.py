@@ -24,9 +24,7 @@ if __package__ in (None, ""):  # run as a file: the floors lie one folder up
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks._measure import interleaved, medians, paired_ratio, parser, show
-from crypto.tagging.oprf import KeyShare, blind
-from crypto.tagging.ristretto import Spread, check, random_scalars
-from crypto.tagging.tags import keyed_tags
+from crypto.oprf import KeyShare, Spread, blind, check, keyed_tags, random_scalars
 
 MULTIPLICATIONS = 4  # blind, two evaluations, unblind
 _CHUNK = 256

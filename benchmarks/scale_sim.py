@@ -49,7 +49,7 @@ if __package__ in (None, ""):  # run as a file: the floors lie one folder up
 from benchmarks._primitives import Costs, measured
 from benchmarks._shape import Flags, Shape
 from crypto.graph import choose_degree
-from protocols.plan.drawn import DrawnPlan
+from protocols.plan.cohorts import DrawnPlan
 from protocols.policy.policy import PrivacyPolicy
 
 Floats = npt.NDArray[np.float64]

@@ -33,10 +33,8 @@ if __package__ in (None, ""):  # run as a file: the floors lie one folder up
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks._measure import interleaved, medians, paired_ratio, parser, show
-from crypto.homomorphic.similarity import PRODUCT_BYTES, similarity
-from crypto.homomorphic.vectors import WIDTH, sketch, unit
-from crypto.homomorphic.weighted import weighted
-from crypto.homomorphic.weights import TOTAL, flatten
+from crypto.homomorphic.similarity import PRODUCT_BYTES, WIDTH, similarity, sketch, unit
+from crypto.homomorphic.weighted import TOTAL, flatten, weighted
 from crypto.quantiser import Packing
 from crypto.samplers import entropy
 

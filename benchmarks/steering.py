@@ -92,8 +92,7 @@ def replica(federation: Any, folder: str, data: str) -> Any:
 
 def steered(policy: str, given: Settings, seed: int, data: str) -> Settings:
     """Return what one client reads, within the clip and beyond it."""
-    from audits.attacks._methods.known_words import Known
-    from audits.attacks._methods.stolen import led
+    from audits.attacks._methods.traps import Known, led
 
     with tempfile.TemporaryDirectory() as folder:
         clients = replica(made(policy, seed, data, given), folder, data)
@@ -116,8 +115,7 @@ def _of(stolen: Any) -> Settings:
 
 def looked(seed: int, data: str) -> Settings:
     """Return what clients see that look for units that few of their records wake."""
-    from audits.attacks._methods.known_words import Known
-    from audits.attacks._methods.traps import crafted, force_of
+    from audits.attacks._methods.traps import Known, crafted, force_of
 
     with tempfile.TemporaryDirectory() as folder:
         federation = made("masks", seed, data, {})
@@ -149,7 +147,7 @@ def looked(seed: int, data: str) -> Settings:
 
 def _rows(data: Any) -> Any:
     """Return what the first layer makes of training nodes, before its weights, (n, F)."""
-    from secure_fgl.attack_inputs.replica import _csr
+    from secure_fgl.attack_inputs.replayed import _csr
 
     x = data.x.matrix if hasattr(data.x, "matrix") else None
     table = _csr(x) if x is not None else data.x.numpy()
@@ -187,9 +185,8 @@ def _paired(clients: Any, known: Any, single: Any, many: int) -> Any:
 
 def _read(clients: Any, known: Any, model: Any, targets: Any, beside: int, draws: Any) -> Settings:
     """Return what comes out of a total, of each unit, or of each less the one beside it."""
-    from audits.attacks._methods.bags import read_words
-    from audits.attacks._methods.known_words import Stolen
-    from audits.attacks._methods.traps import trap_of
+    from audits.attacks._methods.span import read_words
+    from audits.attacks._methods.traps import Stolen, trap_of
 
     total = clients.play([model.astype(np.float32)], draws)[0][0].seen["delta"].ravel()
     named = []

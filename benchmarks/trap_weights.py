@@ -50,8 +50,7 @@ def rows() -> Iterator[Settings]:
 def measure(chosen: Settings, data: str) -> Iterator[Settings]:
     """Yield what A20 found, and what comes back while a model is steered."""
     from audits.attacks import attack, trap_weights
-    from audits.attacks._methods.known_words import Known
-    from audits.attacks._methods.stolen import one_round, steered
+    from audits.attacks._methods.traps import Known, one_round, steered
     from audits.attacks.trap_weights import VOLLEYS
     from protocols.policy.policy import PrivacyPolicy
     from secure_fgl.attack_inputs.materials import material

@@ -52,7 +52,7 @@ def measure(chosen: Settings, data: str, seed: int) -> Iterator[Row]:
     from audits.attacks import attack
     from protocols.disclosures.mixed.guards import Blur, Mix
     from protocols.disclosures.names import Disclosure
-    from protocols.evidence.capture import Capture
+    from protocols.evidence.captures import Capture
     from protocols.policy.guards import Clip, Seal
     from protocols.policy.policy import PrivacyPolicy
     from secure_fgl.attack_inputs.materials import material

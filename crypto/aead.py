@@ -1,10 +1,4 @@
-"""Locking one message under one symmetric key: AES-256-GCM (NIST SP 800-38D).
-
-For keys that two parties derived for exactly one message, such as the shares that two clients hand
-each other through the aggregator. The nonce is fixed because the key never serves again: locking a
-second message under one key would give both away and let anyone forge a third. Messages that are
-locked together (`lock_each`) share a key, and each has a nonce of its own.
-"""
+"""Secrets under a key: AES-256-GCM (NIST SP 800-38D), at rest, under passphrases (RFC 7914)."""
 
 from __future__ import annotations
 
@@ -12,11 +6,17 @@ from collections.abc import Iterable
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from crypto.errors import InvalidKey, InvalidSeal
-from crypto.samplers import KEY_BYTES
+from crypto.samplers import KEY_BYTES, derive, entropy
 
-__all__ = ["OVERHEAD", "fingerprint", "lock", "lock_each", "lock_into", "unlock", "unlock_one"]
+# --- Locking one message under one symmetric key: AES-256-GCM (NIST SP 800-38D) ---
+#
+# For keys that two parties derived for exactly one message, such as the shares that two clients
+# hand each other through the aggregator. The nonce is fixed because the key never serves again:
+# locking a second message under one key would give both away and let anyone forge a third. Messages
+# that are locked together (`lock_each`) share a key, and each has a nonce of its own.
 
 OVERHEAD = 16
 """How many bytes a locked message is longer than its plaintext, exactly."""
@@ -94,3 +94,74 @@ def _cipher(key: bytes) -> AESGCM:
     if len(key) != KEY_BYTES:
         raise InvalidKey(f"A message is locked under a key of exactly {KEY_BYTES} bytes.")
     return AESGCM(key)
+
+
+# --- Secrets at rest: what a party must find again after its process was killed, locked ---
+#
+# Everything is locked under a 32-byte key that its party keeps elsewhere (a key store, a file of
+# its own). Each piece gets a key of its own, derived with 32 fresh random bytes, so that the same
+# store key may lock any number of pieces (`crypto.aead` locks one message per key).
+
+_SALT_BYTES = 32
+
+
+def new_key() -> bytes:
+    """Return a new 32-byte key from the operating system's entropy."""
+    return entropy(32)
+
+
+def lock_at_rest(key: bytes, info: bytes, plaintext: bytes) -> bytes:
+    """Return `plaintext` locked under a store's 32-byte key, bound to `info`.
+
+    Whoever holds the key reads it; nobody else learns more than its length. Raises InvalidKey for
+    any other length of key.
+    """
+    salt = entropy(_SALT_BYTES)
+    return salt + lock(derive(key, "rest", salt.hex()), info, plaintext)
+
+
+def unlock_at_rest(key: bytes, info: bytes, locked: bytes) -> bytes:
+    """Return what was locked under `key` and `info`.
+
+    Raises:
+        InvalidSeal: another key or info, or a changed byte.
+        InvalidKey: a key of another length.
+    """
+    if len(locked) < _SALT_BYTES:
+        raise InvalidSeal
+    salt, body = locked[:_SALT_BYTES], locked[_SALT_BYTES:]
+    return unlock(derive(key, "rest", salt.hex()), info, body)
+
+
+# --- A secret under a passphrase that a person keeps: scrypt (RFC 7914), then AES-256-GCM ---
+#
+# A passphrase has far less chance in it than a key, so what counts is how long one guess takes.
+# With N = 2^17, r = 8, p = 1 (the first choice of OWASP's Password Storage Cheat Sheet) a guess
+# takes 128 MiB and some tenths of a second. The cost is part of the format and is not read from the
+# file: otherwise whoever may write the file could ask for terabytes, or for next to nothing.
+
+_SALT = 16
+_COST, _BLOCK, _LANES = 1 << 17, 8, 1
+
+
+def lock_under(passphrase: bytes, info: bytes, secret: bytes) -> bytes:
+    """Return a fresh salt and `secret`, locked under a key made from passphrase and salt.
+
+    Args:
+        passphrase: as many bytes as one likes; how strong it is nobody looks at here.
+        info: is bound, not carried: the same bytes under another info do not open.
+        secret: what is locked; its length is seen.
+    """
+    salt = entropy(_SALT)
+    return salt + lock(_key(passphrase, salt), info, secret)
+
+
+def unlock_under(passphrase: bytes, info: bytes, locked: bytes) -> bytes:
+    """Return what `lock_under` locked; raises InvalidSeal for another passphrase, info or byte."""
+    if len(locked) < _SALT + OVERHEAD:
+        raise InvalidSeal
+    return unlock(_key(passphrase, locked[:_SALT]), info, locked[_SALT:])
+
+
+def _key(passphrase: bytes, salt: bytes) -> bytes:
+    return Scrypt(salt, KEY_BYTES, _COST, _BLOCK, _LANES).derive(passphrase)

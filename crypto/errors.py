@@ -149,7 +149,7 @@ class NotCanonical(CryptoError):
 
     what = "The encoding is not canonical."
     why = "Another encoder wrote it, or it was edited."
-    todo = "Encode the value with crypto.signing.canonical."
+    todo = "Encode the value with crypto.signing."
 
 
 class OutOfRange(CryptoError):

@@ -22,9 +22,8 @@ from cryptography.hazmat.primitives.hpke import (
 )
 
 from crypto.errors import InvalidKey, InvalidSeal
-from crypto.handles import Mute
-from crypto.samplers import derive
-from crypto.signing.signatures import key_id
+from crypto.samplers import Mute, derive
+from crypto.signing import key_id
 
 __all__ = ["KEY_BYTES", "SEAL_OVERHEAD", "OpeningKey", "SealingKey"]
 

@@ -1,13 +1,11 @@
-"""Where secret randomness comes from: the operating system, and streams derived from it (O15).
+"""What every secret-bearing object inherits: a mute face and no way out of the process."""
 
-`entropy` is the only source. `derive` separates one secret into many keys (HKDF-SHA256, RFC 5869).
-`Stream` turns a key into a long, reproducible sequence (AES-256 in counter mode, NIST SP 800-38A),
-which is how a blind or a mask is shared by sharing 32 bytes.
-"""
+from __future__ import annotations
 
 import os
 import struct
 from functools import lru_cache
+from typing import NoReturn
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -16,9 +14,34 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from crypto.errors import InvalidKey, OutOfRange
-from crypto.handles import Mute
 
-__all__ = ["KEY_BYTES", "MAX_MODULUS", "Stream", "derive", "entropy"]
+
+class Mute:
+    """Base of objects that hold secrets: says only its type, refuses to be pickled or copied.
+
+    Python cannot promise that memory is wiped; what it can promise is that a secret is not
+    written down by accident in a log, a traceback, a checkpoint or another process.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        # `copy` comes this way too.
+        raise TypeError(
+            f"{type(self).__name__} holds a secret and refuses to be pickled or copied; "
+            "hand on its public part instead."
+        )
+
+
+# --- Where secret randomness comes from: the operating system, and streams derived from it (O15)
+# ---
+#
+# `entropy` is the only source. `derive` separates one secret into many keys (HKDF-SHA256, RFC
+# 5869). `Stream` turns a key into a long, reproducible sequence (AES-256 in counter mode, NIST SP
+# 800-38A), which is how a blind or a mask is shared by sharing 32 bytes.
 
 KEY_BYTES = 32
 MAX_MODULUS = 2**60  # leaves head-room in a 64-bit word for one addition

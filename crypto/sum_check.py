@@ -27,9 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crypto.errors import InvalidSum, OutOfRange
-from crypto.handles import Mute
 from crypto.masks import Words, container
-from crypto.samplers import Stream, derive
+from crypto.samplers import Mute, Stream, derive
 
 __all__ = ["SumCheck", "check_words"]
 

@@ -8,12 +8,11 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from protocols.clusters.cuts import CUTS, GUARDS, CutGuard, CutRule
+from protocols.clusters import CUTS, GUARDS, CutGuard, CutRule
 from protocols.disclosures.names import Disclosure
-from protocols.exchanges import RESERVED, Answer, Exchange, exchange_of
 from protocols.messages import Message, SimilarityMessage, addressed, names
-from protocols.neighbourhoods.topology import Kind, Topology
-from protocols.rounds import Ask, Cohort, Round
+from protocols.neighbourhoods import Kind, Topology
+from protocols.rounds import RESERVED, Answer, Ask, Cohort, Exchange, Round, exchange_of
 
 __all__ = [
     "Algorithm",
@@ -27,7 +26,7 @@ __all__ = [
 
 S = TypeVar("S")
 TopologyKind = Kind
-"""Which graph joins neighbours; see `protocols.neighbourhoods.topology.Topology`."""
+"""Which graph joins neighbours; see `protocols.neighbourhoods.Topology`."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class Form(Generic[S]):
             of the model at most; 0: nothing bounds it.
         drawn: how many clients at least a round asks; 0: all that there are. The run's clients are
             then cut by lot into disjoint cohorts, once, and rounds take them in turn: `round` is
-            handed the cohort whose turn it is (`protocols.plan.drawn`).
+            handed the cohort whose turn it is (`protocols.plan.cohorts`).
         plain: this form without what was added to it (scores); None: nothing was.
         start: the state before the first round; set where a run is put together.
         splits: how it splits its clients into clusters (`Reply.split`); None: it never does.

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -71,5 +72,5 @@ def _imported(text: str, modules: Mapping[str, str]) -> Iterator[str]:
 def _registries(files: Mapping[str, str]) -> Iterator[Finding]:
     for path in files:
         folder, _, name = path.rpartition("/")
-        if folder in REGISTRIES and name.startswith("_") and not name.startswith("__"):
+        if folder in REGISTRIES and re.match(r"_(?!_|shared\.py$)", name):
             yield Finding(path, 1, f"{folder}/ holds members alone: put it into _shared/")

@@ -10,7 +10,7 @@ from protocols.errors import NotAdmitted, PolicyError
 from protocols.policy.guard import guard_of
 from protocols.policy.guards import OwnNoise
 from protocols.policy.policy import PrivacyPolicy
-from protocols.privacy.own_error import clients_needed, error_of_one
+from protocols.privacy.own_target import clients_needed, error_of_one
 from secure_fgl.federation import Federation
 
 __all__ = ["EPSILONS", "Row", "calibration"]

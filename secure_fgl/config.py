@@ -1,9 +1,10 @@
-"""The configuration of a run: YAML, closed; unknown keys are errors that name the nearest one."""
+"""Parts of a configuration: which client holds what, what is scored, and faults to play."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,10 +12,212 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from protocols.strict import Strict, not_yaml, problems, read_yaml
-from secure_fgl.config_partition import EvaluationConfig, FaultsConfig, PartitionConfig
-from secure_fgl.config_values import asks_for_a_variable, expanded, set_key, target
 from secure_fgl.errors import UsageError, path_of
+from secure_fgl.run.naming import client_names, misnamed
 from secure_fgl.store.files import settings_text
+
+_DROP = r"[1-9]\d*@[1-9]\d*(:(after_upload|before_shares))?"
+_DROPS = re.compile(rf"({_DROP}(,{_DROP})*)?")
+
+
+class PartitionConfig(Strict):
+    """Which client holds what.
+
+    Attributes:
+        name: see ``secure-fgl list partitions``.
+        clients: how many there are.
+        names: what they are called, in place of `clients`; without it ``client-1``, ``client-2``, …
+            Of own data, the name of a client is that of its folder.
+        options: further settings of this partition.
+    """
+
+    name: str = "louvain_balanced"
+    clients: int = Field(default=5, ge=1, le=100_000)
+    names: tuple[str, ...] = Field(default=(), max_length=100_000)
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_are_counted(cls, values: Any) -> Any:
+        if isinstance(values, dict) and isinstance(names := values.get("names"), list | tuple):
+            return values | {"clients": values.get("clients", len(names))} if names else values
+        return values
+
+    @field_validator("names")
+    @classmethod
+    def _are_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := misnamed(names):
+            raise ValueError(wrong)
+        return names
+
+    @model_validator(mode="after")
+    def _are_as_many(self) -> PartitionConfig:
+        if self.names and len(self.names) != self.clients:
+            raise ValueError(
+                f"there are {len(self.names)} names, and clients says {self.clients}; leave "
+                "clients out, since names count themselves"
+            )
+        return self
+
+    @property
+    def called(self) -> tuple[str, ...]:
+        """The clients' names, in the order of plans: sorted."""
+        return tuple(sorted(self.names)) or client_names(self.clients)
+
+
+Reference = Literal[
+    "local",
+    "propagation",
+    "local_propagation",
+    "logistic",
+    "boosted",
+    "centralised",
+    "whole_graph",
+    "mean",
+    "pmf",
+]
+
+
+class EvaluationConfig(Strict):
+    """Which model is scored, and which references the simulator finds outside the federation.
+
+    Where a policy lets no counts leave, and with ``kept``, each client keeps its own best model;
+    with ``told`` clients tell scores under their own noise (`own_noise` of NOISED), each charged.
+
+    Of nodes, each site by itself, and nothing is sent: ``local``; ``propagation``, the site's
+    labels run along its own edges; ``local_propagation``, its own model's predictions run along
+    them; ``logistic`` and ``boosted``, scikit-learn's logistic regression and boosted trees without
+    edges (extra ``evaluate``; without it ``run`` says that they were not computed). Settings are
+    chosen on the site's validation nodes (ADR 0096).
+    ``whole_graph`` is how the clients' models do with all edges between clients restored, over all
+    test nodes, on average (ADR 0048).
+    ``mean`` predicts the mean of all training ratings, ``pmf`` is biased matrix factorisation on
+    them; only rating tasks have these, and their headline is the RMSE where a client is one user.
+
+    Attributes:
+        at: the model that a client scores: ``downloaded`` (as it came), ``trained`` (after its own
+            training in that round), ``kept`` (the best that it had).
+        told: whether clients tell scores under their own noise.
+        references: ``local`` (each client alone), ``propagation``, ``local_propagation``,
+            ``logistic``, ``boosted``, ``centralised`` (all data in one place), ``whole_graph``,
+            ``mean``, ``pmf``.
+    """
+
+    at: Literal["downloaded", "trained", "kept"] = "downloaded"
+    told: bool = False
+    references: tuple[Reference, ...] = ()
+
+
+class FaultsConfig(Strict):
+    """Faults that the simulator plays, to see that a run survives them.
+
+    Attributes:
+        drop: which client vanishes when: ``2@3`` is client 2 in round 3, before it uploads;
+            ``2@3:after_upload`` or ``2@3:before_shares`` later in that round; several with commas.
+            It is back in the next round.
+    """
+
+    drop: str = ""
+
+    @field_validator("drop")
+    @classmethod
+    def _is_a_list_of_drops(cls, text: str) -> str:
+        if not _DROPS.fullmatch(text):
+            raise ValueError(
+                "write CLIENT@ROUND, CLIENT@ROUND:after_upload or CLIENT@ROUND:before_shares; "
+                "several with commas"
+            )
+        return text
+
+
+# --- Settings from the command line, and variables of the environment, in plain data ---
+
+_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+
+
+def asks_for_a_variable(document: Any) -> bool:
+    """Say whether a text of plain data is one that :meth:`Config.parse` would replace.
+
+    It looks at what was read: in a file, YAML may spell ``$`` as an escape.
+    """
+    return bool(expanded(document, lambda _: "") != document)
+
+
+def set_key(document: dict[str, Any], setting: str) -> None:
+    """Apply one ``key.sub=value``; raises UsageError for what is none."""
+    key, equals, value = setting.partition("=")
+    if not equals or not key:
+        raise UsageError(f"--set takes KEY=VALUE, not {setting[:60]!r}.", fix="--set seed=2")
+    *path, last = key.split(".")
+    place = document
+    for part in path:
+        inner = place.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise UsageError(f"--set {key}: {part!r} holds a value, not keys.")
+        place = inner
+    try:
+        place[last] = read_yaml(value)
+    except yaml.YAMLError as error:
+        raise UsageError(f"--set {key}: the value is not YAML.") from error
+
+
+_TARGETS = ("mlflow", "tensorboard")
+
+
+def target(text: str) -> str:
+    """Return where metrics go, ``KIND:PLACE``, if it is one; raises ValueError."""
+    kind, colon, place = text.partition(":")
+    if kind not in _TARGETS or not colon or not place:
+        raise ValueError("write tensorboard:FOLDER or mlflow:URI, such as mlflow:sqlite:///runs.db")
+    return text
+
+
+def override(place: dict[str, Any], **values: Any) -> None:
+    """Replace the values that are given; None leaves what is there."""
+    place.update({key: value for key, value in values.items() if value is not None})
+
+
+def expanded(value: Any, found: Callable[[re.Match[str]], str] | None = None) -> Any:
+    """Replace ``${SECURE_FGL_X}`` and ``${SECURE_FGL_X:-default}``, in texts only.
+
+    A text that is one variable and nothing else becomes the number or truth value that the
+    variable's text is in YAML, as if it stood in the file.
+    """
+    if isinstance(value, dict):
+        return {key: expanded(inner, found) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [expanded(inner, found) for inner in value]
+    if isinstance(value, str):
+        text = _VARIABLE.sub(found or _variable, value)
+        return _scalar(text) if _VARIABLE.fullmatch(value) else text
+    return value
+
+
+def _scalar(text: str) -> Any:
+    try:
+        value = read_yaml(text)
+    except yaml.YAMLError:
+        return text
+    return value if isinstance(value, int | float) else text
+
+
+def _variable(match: re.Match[str]) -> str:
+    name, default = match.group(1), match.group(2)
+    if not name.startswith("SECURE_FGL_"):  # values end up in the run folder
+        raise UsageError(
+            f"The configuration uses ${{{name}}}; only variables SECURE_FGL_... are replaced."
+        )
+    found = os.environ.get(name) or default
+    if found is None:
+        raise UsageError(
+            f"The configuration uses ${{{name}}}, which is not set.",
+            fix=f"export {name}=..., or write ${{{name}:-default}}",
+        )
+    return found
+
+
+# --- The configuration of a run: YAML, closed; unknown keys are errors that name the nearest one
+# ---
 
 MOST_KEPT = 1000
 """Models of rounds that a run keeps at most: the ledger's last entry has a digest of each."""

@@ -11,8 +11,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from protocols.strict import Strict, not_yaml, problems, read_yaml
 from protocols.wire.roles import Role
+from secure_fgl.charters.charter import alike, too_few
 from secure_fgl.charters.facts import misnamed_organisation
-from secure_fgl.charters.organisations import alike, too_few
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import settings_text
 

@@ -26,7 +26,7 @@ from secure_fgl.errors import UsageError
 from secure_fgl.isolation.kernel import CannotIsolate, check_kernel, close_memory
 from secure_fgl.isolation.separation import separable
 from secure_fgl.run.cores import usable
-from secure_fgl.sites.checks.lines import Line, look
+from secure_fgl.sites.checks import Line, look
 from secure_fgl.store import budgets, state_store
 
 __all__ = ["examine", "extra", "extras", "requirements"]

@@ -18,16 +18,14 @@ from crypto.homomorphic.he import scheme as find_scheme
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import SCHEMES, encryption
 from protocols.forms import Algorithm
-from protocols.plan.drift import drift
 from protocols.plan.learns import not_used
-from protocols.plan.plan import Plan
+from protocols.plan.plan import Plan, drift
 from protocols.plan.planning import make_plan
 from protocols.policy.guard import find
 from protocols.policy.policy import PRESETS, PrivacyPolicy
 from protocols.strict import nearest
 from secure_fgl.catalogue import build_algorithm, preferred_model
-from secure_fgl.config import OWN, Config, ModelConfig, own_root, settings_of
-from secure_fgl.config_values import override
+from secure_fgl.config import OWN, Config, ModelConfig, override, own_root, settings_of
 from secure_fgl.data import (
     Dataset,
     Graph,
@@ -405,11 +403,11 @@ class Federation:
         from secure_fgl.notebook import watched
         from secure_fgl.run import plan_approvals
         from secure_fgl.run.driver import one_thread_and_deterministic
-        from secure_fgl.run.faults import drops
         from secure_fgl.run.resuming import check_same
         from secure_fgl.sites.rehearsal import rehearse
         from secure_fgl.store.run_folder import RunFolder
         from secure_fgl.tracking import Sinks
+        from secure_fgl.transports.memory import drops
 
         self.plugins.unchanged()
         if plan is not None:

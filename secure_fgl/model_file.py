@@ -26,7 +26,7 @@ import numpy as np
 
 from algorithms.tasks import ClientModel, DataSpec
 from protocols.versions import MODEL_FILE
-from protocols.wire.inputs_digest import weights_digest
+from protocols.wire.roster import weights_digest
 from secure_fgl.errors import UsageError, path_of
 from secure_fgl.run.model_digest import npz_bytes
 from secure_fgl.store.client_models import Opened, Origin

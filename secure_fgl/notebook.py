@@ -131,7 +131,7 @@ def watched(progress: Told | bool, headline: Callable[[], str]) -> Iterator[Told
         with _notebook_bar(headline()) as bar:
             yield bar
     else:
-        from secure_fgl.cli._shared.progress import RunProgress
+        from secure_fgl.cli._shared.output import RunProgress
 
         with RunProgress(headline()) as shown:
             yield shown

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from protocols.plan.plan import Plan
-from secure_fgl.config_values import target
+from secure_fgl.config import target
 from secure_fgl.errors import UsageError
 
 __all__ = [

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.ldp import Statistic, errors, items, sigma_of
 from benchmarks.ldp_runs import federation_of
-from crypto.ldp.gaussian import GaussianVector
+from crypto.ldp_vectors import GaussianVector
 from protocols.privacy.renyi import ORDERS, net_epsilon
 
 

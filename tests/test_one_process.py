@@ -10,7 +10,7 @@ import pytest
 from benchmarks import fed_pub
 from benchmarks._one_process import in_one_process
 from benchmarks.personalised import nested
-from secure_fgl.checking import small
+from secure_fgl.checking import subject
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 
@@ -19,8 +19,8 @@ EAGER = {"epsilon1": 1e3, "epsilon2": 1e-6, "first_split": 0}
 
 
 def document(name: str, **options: Any) -> dict[str, Any]:
-    found = small.document(name, "unsafe_plaintext", rounds=3)
-    found["data"] = {**small.BANKS, "partition": {"name": "iid_nodes", "clients": 8}}
+    found = subject.document(name, "unsafe_plaintext", rounds=3)
+    found["data"] = {**subject.BANKS, "partition": {"name": "iid_nodes", "clients": 8}}
     found["algorithm"]["options"] = {name: options}
     found["evaluation"] = {**found.get("evaluation", {}), "at": "trained"}
     return found

@@ -13,8 +13,7 @@ from audits.accounting import models, rows, training
 from audits.accounting.counted import counted, counted_reasons, scored_of
 from audits.accounting.engines import Meter, false_noise
 from audits.accounting.models import Account
-from audits.accounting.order import order, order_of, order_reasons
-from audits.accounting.tally import Tally
+from audits.accounting.rows import Tally, order, order_of, order_reasons
 from audits.evidence import own_files
 from audits.evidence.run_files import RunView
 from audits.evidence.steps import UNSIGNED_SIDE, Case, Status, Verification, run_checks

@@ -8,9 +8,9 @@ from collections import defaultdict
 from audits.accounting import rows
 from audits.accounting.engines import false_noise
 from audits.accounting.models import Epsilon
-from audits.accounting.tally import Tally
+from audits.accounting.rows import Tally
 from protocols.plan.plan import Item
-from protocols.privacy.own_error import clients_needed, error_of_one
+from protocols.privacy.own_target import clients_needed, error_of_one
 from protocols.strict import Strict
 
 __all__ = ["Calibrated", "calibrated"]

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols.errors import EvidenceError, PolicyError
-from protocols.plan.noise import NoisePlan
-from protocols.plan.plan import Plan
+from protocols.plan.learns import check_covered
+from protocols.plan.plan import NoisePlan, Plan
 from protocols.policy.guards import Quantise
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.accounting import (
@@ -32,7 +32,6 @@ from protocols.privacy.noising import (
     divergence,
 )
 from protocols.privacy.own_target import check_own
-from protocols.privacy.own_words import check_covered
 from protocols.privacy.record_noise import check_counted
 from protocols.privacy.row_noise import check_row_noise
 

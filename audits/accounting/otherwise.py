@@ -15,9 +15,9 @@ from typing import Literal
 
 from audits.accounting import models as m
 from audits.accounting import rows, training
+from audits.accounting.counted import Spend, spends
 from audits.accounting.engines import Drawn, Meter
-from audits.accounting.spending import Spend, spends
-from audits.accounting.tally import Tally
+from audits.accounting.rows import Tally
 from audits.evidence.run_files import RunView
 from audits.evidence.steps import Case
 from protocols.errors import PolicyError

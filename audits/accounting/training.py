@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audits.accounting import models as m
-from audits.accounting.coverage import unread
+from audits.accounting.counted import budget_facts, unread
 from audits.accounting.engines import opacus
-from audits.accounting.spending import budget_facts
 from audits.evidence.steps import Case
 from protocols.errors import EvidenceError, PolicyError
 from protocols.plan.plan import Plan

@@ -19,23 +19,26 @@ from importlib import import_module
 from pathlib import Path
 
 from audits.attacks import structure
-from audits.attacks._judging.earlier import carried, claims_carried
-from audits.attacks._judging.family import settled
-from audits.attacks._methods.opened import unrecorded
-from audits.attacks._models.canaries import Canaries
-from audits.attacks._models.released import Candidates, Released
+from audits.attacks._methods.openings import unrecorded
 from audits.attacks._shared import payloads
-from audits.attacks._shared.answers import Answer, Answers
-from audits.attacks._shared.compared import Compared, Matrix
 from audits.attacks._shared.material import (
+    Answer,
+    Answers,
     Bags,
+    Canaries,
+    Candidates,
+    Compared,
     Exposure,
     ItemRows,
     Layers,
     Material,
+    Matrix,
     Mixtures,
     Redrawn,
+    Released,
     Replica,
+    RowsTold,
+    RowSystem,
     Truth,
 )
 from audits.attacks._shared.models import (
@@ -46,14 +49,14 @@ from audits.attacks._shared.models import (
     Profile,
     Value,
 )
-from audits.attacks._shared.row_systems import RowsTold, RowSystem
 from audits.attacks._shared.rows import AttackRows
-from audits.attacks._shared.samples import Attack, Findings, NotApplicable, Samples
 from audits.attacks._shared.tags import Tagged
+from audits.attacks._shared.together import carried, claims_carried, settled
+from audits.attacks._shared.verdicts import Attack, Findings, NotApplicable, Samples
 from audits.evidence.ledger_index import LedgerIndex
 from audits.evidence.steps import Case
-from crypto.signing.canonical import canonical
-from crypto.signing.merkle import root
+from crypto.merkle import root
+from crypto.signing import canonical
 from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError
 from protocols.plan.steps import Step

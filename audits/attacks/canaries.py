@@ -2,7 +2,7 @@
 
 **Who attacks, and what he knows.** Who receives the updates, or the model that is handed out. He
 knows all canaries, and nothing of the coins that put them into training: each client draws these
-from a secret that its ledger commits to before the run (`protocols.evidence.canaries`).
+from a secret that its ledger commits to before the run (`protocols.evidence.captures`).
 
 **How.** By loss: how much surer of a canary the model becomes by the update that he read, over all
 rounds that he kept; to first order that is the update's projection on the canary's gradient. Of a
@@ -23,7 +23,7 @@ vector with none, it is two steps, so (2 ε, (1 + e^ε) δ) is what is held agai
 or the model that it makes alone. Null: up to three other clients' updates or models, in which none
 of its canaries is; exchangeable by construction, so the null is exact, and only one above chance is
 looked for. Coins that are not those committed to, or can be guessed, are broken evidence: nothing
-of that run is attacked (`audits.checks.parties.canaries`).
+of that run is attacked (`audits.checks.canaries`).
 
 **Who is left out.** A client that never opened its coins is named. Of a model that was handed out
 only clients of which an update counted are asked about: nobody else's canaries are in it.
@@ -42,18 +42,30 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from audits.attacks._methods.lower_bound import Bound, claim
-from audits.attacks._methods.statistics import auc
-from audits.attacks._models.canaries import TRIED, Canaries, noted
-from audits.attacks._models.canary_scores import Loss, Score, Span, Target, Trial, targets
-from audits.attacks._models.one_run import bound_of
-from audits.attacks._models.released import UNTAKEN
-from audits.attacks._shared.material import Array, Exposure, Material
+from audits.attacks._methods.statistics import Bound, auc, claim
+from audits.attacks._shared.material import (
+    TRIED,
+    UNTAKEN,
+    Array,
+    Canaries,
+    Exposure,
+    Material,
+    noted,
+)
 from audits.attacks._shared.models import Claim
 from audits.attacks._shared.payloads import over_payloads, read_from, sent
+from audits.attacks._shared.records_asked import (
+    CanaryTrial,
+    Loss,
+    Score,
+    Span,
+    Target,
+    bound_of,
+    targets,
+)
 from audits.attacks._shared.rules import Rule
-from audits.attacks._shared.samples import Findings, NotApplicable, Samples
 from audits.attacks._shared.span_trials import Spans
+from audits.attacks._shared.verdicts import Findings, NotApplicable, Samples
 
 __all__ = ["ATTACK", "CanaryTest"]
 
@@ -158,7 +170,7 @@ class _Asked:
 
     def _trial(
         self, client: str, rounds: Mapping[int, Mapping[str, Exposure]], score: Score
-    ) -> Trial | None:
+    ) -> CanaryTrial | None:
         """Return a client's scores, summed over the rounds in which it is; None: there are none."""
         own = [found for found in rounds.values() if client in found]
         others = sorted({name for found in own for name in found} - {client})
@@ -171,7 +183,7 @@ class _Asked:
         ]
         if seen is None or raw is None or any(null is None for null in nulls):
             return None
-        return Trial(client, seen, raw, tuple(null for null in nulls if null is not None))
+        return CanaryTrial(client, seen, raw, tuple(null for null in nulls if null is not None))
 
     def of_models(self) -> Iterator[Samples | NotApplicable]:
         """Yield the rows on models that were handed out."""
@@ -206,17 +218,17 @@ class _Asked:
                 doubt = doubts.get(name, "")
                 yield replace(row, doubt=doubt) if isinstance(row, Samples) else row
 
-    def _of_model(self, client: str, model: object, alone: Mapping[str, object]) -> Trial:
+    def _of_model(self, client: str, model: object, alone: Mapping[str, object]) -> CanaryTrial:
         sure, names = self._given.confidence, [name for name in alone if name != client]
         others = [names[n] for n in self._rng.permutation(len(names))[:_OTHERS]]
         seen, raw = sure(model, client), sure(alone[client], client)
-        return Trial(client, seen, raw, tuple(sure(alone[name], client) for name in others))
+        return CanaryTrial(client, seen, raw, tuple(sure(alone[name], client) for name in others))
 
     def _rows(
         self,
         payload: str,
         what: str,
-        trials: Sequence[Trial],
+        trials: Sequence[CanaryTrial],
         rounds: Sequence[int],
         *,
         held: bool,
@@ -237,7 +249,7 @@ class _Asked:
         return rows
 
     def _ranked(
-        self, payload: str, what: str, trials: Sequence[Trial], rounds: Sequence[int]
+        self, payload: str, what: str, trials: Sequence[CanaryTrial], rounds: Sequence[int]
     ) -> Samples | NotApplicable:
         def area(client: str, scores: Array) -> float:
             return auc(scores[heads[client]], scores[~heads[client]])
@@ -262,7 +274,7 @@ class _Asked:
             **AUC.given(),
         )
 
-    def _bare(self, trials: Sequence[Trial]) -> str:
+    def _bare(self, trials: Sequence[CanaryTrial]) -> str:
         coins = [self._given.coins[t.client] for t in trials]
         found = bound_of([t.seen for t in trials], coins, 0.0)
         return f"epsilon at least {found.epsilon:.3g} at delta 0, ceiling {found.ceiling:.3g}"

@@ -41,12 +41,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from audits.attacks._methods.isolation import Told, told_shares
-from audits.attacks._methods.opened import Opened, Sizes, opened_sums, rare_sizes, sent_sizes
+from audits.attacks._methods.openings import (
+    Opened,
+    Sizes,
+    Told,
+    opened_sums,
+    rare_sizes,
+    sent_sizes,
+    told_shares,
+)
 from audits.attacks._shared.material import Array, Material
 from audits.attacks._shared.payloads import payload_of
 from audits.attacks._shared.rules import Rule
-from audits.attacks._shared.samples import Findings, NotApplicable, Samples
+from audits.attacks._shared.verdicts import Findings, NotApplicable, Samples
 from audits.evidence.steps import Case
 from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import MessagePlan

@@ -46,14 +46,14 @@ from typing import Any
 
 import numpy as np
 
-from audits.attacks._exposed.redrawn import Redrawn, counted, drawn_again, noted
 from audits.attacks._methods.span import Pair
 from audits.attacks._methods.statistics import auc, best_known, shares_above
+from audits.attacks._shared.exposed import Redrawn, counted, drawn_again, noted
 from audits.attacks._shared.material import Array, Exposure, Material
 from audits.attacks._shared.payloads import ROUNDS, over_payloads, read_from, total
 from audits.attacks._shared.rules import Rule
-from audits.attacks._shared.samples import Findings, NotApplicable, Samples, own_too
 from audits.attacks._shared.span_trials import Draw, Spans, Trial, kept, trials
+from audits.attacks._shared.verdicts import Findings, NotApplicable, Samples, own_too
 
 __all__ = ["ATTACK", "GradSpan"]
 

@@ -44,7 +44,7 @@ from audits.attacks._methods.support import ABSENCE, Trail, missing, rated, sing
 from audits.attacks._shared.material import Array, ItemRows, Material, Rows
 from audits.attacks._shared.payloads import item_rows
 from audits.attacks._shared.rules import Rule
-from audits.attacks._shared.samples import Findings, NotApplicable, Samples
+from audits.attacks._shared.verdicts import Findings, NotApplicable, Samples
 
 __all__ = ["ATTACK", "ItemSupport"]
 

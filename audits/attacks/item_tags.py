@@ -37,9 +37,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from audits.attacks._shared.material import Array, Material
 from audits.attacks._shared.rules import Rule
-from audits.attacks._shared.samples import Findings, NotApplicable, Samples
 from audits.attacks._shared.tags import Tagged, public_table, signatures, tags_leave
-from crypto.tagging.tags import unsafe_signature_tags
+from audits.attacks._shared.verdicts import Findings, NotApplicable, Samples
+from crypto.oprf import unsafe_signature_tags
 
 __all__ = ["ATTACK", "ItemTags"]
 

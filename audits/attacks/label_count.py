@@ -46,14 +46,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audits.attacks._exposed.redrawn import Redrawn, counted, drawn_again, noted
-from audits.attacks._judging.skill import fits, skill
 from audits.attacks._methods.statistics import auc, best_known
+from audits.attacks._shared.exposed import Redrawn, counted, drawn_again, noted
 from audits.attacks._shared.label_mix import Estimate, Last, estimate, together
 from audits.attacks._shared.material import Array, Exposure, Layers, Material, change
 from audits.attacks._shared.payloads import ROUNDS, by_round, over_payloads, read_from, total
 from audits.attacks._shared.rules import Rule
-from audits.attacks._shared.samples import Findings, NotApplicable, Samples, own_too
+from audits.attacks._shared.together import fits, skill
+from audits.attacks._shared.verdicts import Findings, NotApplicable, Samples, own_too
 
 _UNKNOWN = (
     "the model is from outside, and no matrix and bias in the message have one output a class: "

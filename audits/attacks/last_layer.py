@@ -30,12 +30,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audits.attacks._methods.last_layer import guessed, named
-from audits.attacks._shared.answers import Answers, Array
-from audits.attacks._shared.material import Material
+from audits.attacks._methods.span import guessed, named
+from audits.attacks._shared.material import Answers, Array, Material
 from audits.attacks._shared.payloads import sent
 from audits.attacks._shared.rules import Rule
-from audits.attacks._shared.samples import Findings, NotApplicable, Samples
+from audits.attacks._shared.verdicts import Findings, NotApplicable, Samples
 
 __all__ = ["ATTACK", "ROWS", "LastLayer"]
 

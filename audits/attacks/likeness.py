@@ -48,10 +48,9 @@ import numpy as np
 
 from audits.attacks._methods.likeness import FEWEST, closer, matched, read, triplets
 from audits.attacks._methods.statistics import best_known
-from audits.attacks._shared.compared import Compared
-from audits.attacks._shared.material import Array, Material
+from audits.attacks._shared.material import Array, Compared, Material
 from audits.attacks._shared.rules import Rule
-from audits.attacks._shared.samples import Findings, NotApplicable, Samples
+from audits.attacks._shared.verdicts import Findings, NotApplicable, Samples
 from protocols.disclosures.names import Disclosure
 from protocols.plan.steps import Step
 

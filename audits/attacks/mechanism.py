@@ -49,14 +49,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audits.attacks._methods.lower_bound import Bound, Reading, claim, lower_bound, untested
+from audits.attacks._methods.statistics import Bound, Reading, claim, lower_bound, untested
 from audits.attacks._noise import noise_code
 from audits.attacks._noise.release import PLANTED, Release
 from audits.attacks._noise.releases import releases
 from audits.attacks._shared.material import Material
 from audits.attacks._shared.models import Claim
 from audits.attacks._shared.rules import Rule
-from audits.attacks._shared.samples import Findings, NotApplicable, Samples
+from audits.attacks._shared.verdicts import Findings, NotApplicable, Samples
 from audits.evidence.steps import Case
 from crypto.samplers import KEY_BYTES, Stream
 from protocols.privacy.noising import noises

@@ -48,12 +48,11 @@ from typing import Any
 import numpy as np
 
 from audits.attacks._methods.statistics import auc, best_known, shares_above
-from audits.attacks._models.asked import FEWEST, Asked, Late, Pair, Trial, enough
-from audits.attacks._models.released import UNTAKEN, Released
-from audits.attacks._shared.material import Array, Material
+from audits.attacks._shared.material import UNTAKEN, Array, Material, Released
 from audits.attacks._shared.payloads import sent
+from audits.attacks._shared.records_asked import FEWEST, Asked, Late, Pair, Trial, enough
 from audits.attacks._shared.rules import Rule
-from audits.attacks._shared.samples import Findings, NotApplicable, Samples
+from audits.attacks._shared.verdicts import Findings, NotApplicable, Samples
 
 __all__ = ["ATTACK", "Membership"]
 

@@ -35,12 +35,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audits.attacks._methods.row_systems import read
-from audits.attacks._shared.material import Array, Material
+from audits.attacks._methods.openings import read
+from audits.attacks._shared.material import Array, Material, RowsTold, RowSystem
 from audits.attacks._shared.payloads import sent
-from audits.attacks._shared.row_systems import RowsTold, RowSystem
 from audits.attacks._shared.rules import Rule
-from audits.attacks._shared.samples import Findings, NotApplicable, Samples
+from audits.attacks._shared.verdicts import Findings, NotApplicable, Samples
 
 __all__ = ["ATTACK", "ELIMINATED", "READ", "RowSystems"]
 

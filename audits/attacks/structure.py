@@ -47,11 +47,10 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from audits.attacks._methods.isolation import Isolation, draw_prime, isolable
-from audits.attacks._methods.opened import Opened, opened_sums
+from audits.attacks._methods.openings import Isolation, Opened, draw_prime, isolable, opened_sums
 from audits.attacks._shared.material import Material
 from audits.attacks._shared.rules import Rule
-from audits.attacks._shared.samples import Findings, NotApplicable, Samples
+from audits.attacks._shared.verdicts import Findings, NotApplicable, Samples
 from audits.report.words import plural
 from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import Item

@@ -29,8 +29,8 @@ import numpy as np
 
 from audits.attacks._shared.material import Array, Material
 from audits.attacks._shared.rules import Rule
-from audits.attacks._shared.samples import Findings, NotApplicable, Samples
 from audits.attacks._shared.tags import Tagged, tags_leave
+from audits.attacks._shared.verdicts import Findings, NotApplicable, Samples
 
 __all__ = ["ATTACK", "TagRanks"]
 

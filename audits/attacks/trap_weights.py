@@ -10,7 +10,7 @@ which the run begins. He does not know the graph, nor which client holds the rec
 **How.** Every hidden unit is a trap for one record (`audits.attacks._methods.traps`). What comes
 back of a unit is the sum of the rows that woke it, each row the record's own words and those of its
 neighbours. A record's words have one value in that sum, and the known ones tell which
-(`audits.attacks._methods.bags`). A sum over clients hides nothing of it: for a client whose records
+(`audits.attacks._methods.span`). A sum over clients hides nothing of it: for a client whose records
 sleep, the gradient is exactly zero.
 
 **Two ways of an aggregator.** In one round the crafted model stands there at once. Steered, it is
@@ -54,15 +54,14 @@ from functools import partial
 import numpy as np
 import scipy.sparse as sp
 
-from audits.attacks._methods.known_words import Known
 from audits.attacks._methods.statistics import best_known
-from audits.attacks._methods.stolen import Shot, led, one_round, steered
+from audits.attacks._methods.traps import Known, Shot, led, one_round, steered
 from audits.attacks._shared.material import Material, Replica
 from audits.attacks._shared.payloads import updates
 from audits.attacks._shared.rules import Rule
-from audits.attacks._shared.samples import Findings, NotApplicable, Samples
+from audits.attacks._shared.verdicts import Findings, NotApplicable, Samples
 from protocols.disclosures.names import Disclosure
-from protocols.plan.models import AS_SENT, BOUNDED, RECOMPUTED
+from protocols.plan.learns import AS_SENT, BOUNDED, RECOMPUTED
 from protocols.plan.plan import Item, Plan
 from protocols.plan.steps import Service, Step
 
@@ -103,7 +102,7 @@ _ONE = "the plan has one round, in which the model is the public one to start fr
 
 
 def what_clients_take(plan: Plan) -> str:
-    """Return how clients see to models (`protocols.plan.models`).
+    """Return how clients see to models (`protocols.plan.learns`).
 
     Args:
         plan: of the run; of several Asks that hand a model out, the weakest counts.

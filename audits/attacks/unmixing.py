@@ -11,7 +11,7 @@ are public, later any one client can tell him.
 one equation for each entry. Positions around the centre give more, as a candidate's links say what
 it brings there on average; so do further rounds, in which the same records are mixed with other
 weights. All equations are solved together, each counted by its noise, under the constraint that
-nobody is in two mixtures (`audits.attacks._methods.unmix`).
+nobody is in two mixtures (`audits.attacks._methods.mixed`).
 
 **What the number means.** AUC: of two records of the client, one in a mixture and one not, how
 often the one inside is ranked first; 0.5 is guessing. Recall: of a mixture's b records, the share
@@ -49,7 +49,7 @@ from audits.attacks._methods.statistics import best_known
 from audits.attacks._shared.material import Array, Material, Mixtures
 from audits.attacks._shared.payloads import sent
 from audits.attacks._shared.rules import Rule
-from audits.attacks._shared.samples import Findings, NotApplicable, Samples
+from audits.attacks._shared.verdicts import Findings, NotApplicable, Samples
 from protocols.disclosures.mixed.guards import Mix
 from protocols.disclosures.names import Disclosure
 from protocols.policy.guard import find

@@ -23,15 +23,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from audits.bundle.archive import pack, unpack
+from audits.bundle.archive import digests_text, pack, unpack
 from audits.bundle.making import portable
-from audits.bundle.reading import digests_text
 from audits.elsewhere.sites import read_figures
 from audits.evidence.roster_file import RosterFile, read_roster
 from audits.evidence.run_files import RunView, check_version, fail
 from audits.evidence.steps import Case
 from crypto.errors import CryptoError
-from crypto.signing.canonical import canonical, parse
+from crypto.signing import canonical, parse
 from protocols.errors import EvidenceError, OtherVersion
 from protocols.policy.budget import Unit
 from protocols.versions import HAND_OVER

@@ -8,21 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from audits.accounting.account import account_of
-from audits.bundle.keys import keys_text
-from audits.bundle.manifest import (
+from audits.bundle.archive import (
     ATTESTATIONS,
     MANIFEST,
+    digests_text,
     listing,
     manifest,
     read_manifest,
     signed,
 )
-from audits.bundle.reading import digests_text
 from audits.bundle.statements import (
     LEAKAGE_AUDIT,
     PREDICATES,
     TEST_RESULT,
     bare,
+    keys_text,
     leakage_audit,
     predicates,
     statement,
@@ -36,7 +36,7 @@ from audits.evidence.verify import checks_of
 from audits.formats import FORMATS, render
 from audits.report.build import report_of
 from audits.report.models import Report
-from crypto.signing.signatures import SigningKey
+from crypto.signing import SigningKey
 
 __all__ = ["accounting_text", "make", "portable"]
 

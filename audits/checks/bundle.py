@@ -9,17 +9,18 @@ import hmac
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from audits.bundle.archive import unpack
-from audits.bundle.keys import AUDITOR, Keys, Known, read_keys
+from audits.bundle.archive import ATTESTATIONS, Listed, read_manifest, signed, unpack, view_of
 from audits.bundle.making import accounting_text
-from audits.bundle.manifest import ATTESTATIONS, Listed, read_manifest, signed
-from audits.bundle.reading import view_of
 from audits.bundle.statements import (
+    AUDITOR,
     PAYLOAD_TYPE,
     PREDICATES,
+    Keys,
+    Known,
     Statement,
     open_statement,
     predicates,
+    read_keys,
     subjects,
 )
 from audits.evidence.run_files import RunView, fail

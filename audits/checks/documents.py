@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from audits.accounting.engines import false_noise
-from audits.checks.parties.approvals import approvals
-from audits.checks.parties.forgotten import destroyed_ledger
-from audits.checks.parties.left import may_lack_head
+from audits.checks.parties import approvals, destroyed_ledger, may_lack_head
 from audits.evidence.run_files import LEDGER_LIMIT, fail
 from audits.evidence.steps import Case, Check, NotChecked
 from audits.report.words import plural
@@ -18,7 +16,7 @@ from protocols.disclosures.registry import code
 from protocols.errors import OtherVersion
 from protocols.evidence.ledger import Entry
 from protocols.plan.plan import Plan, plugin_of
-from protocols.wire.header import NONE
+from protocols.wire.envelope import NONE
 from protocols.wire.roles import Role
 from protocols.wire.roster import run_id
 

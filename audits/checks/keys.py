@@ -10,7 +10,7 @@ from audits.evidence.run_files import fail
 from audits.evidence.steps import Case, Check, NotChecked
 from audits.report.words import plural
 from crypto.errors import CryptoError
-from crypto.signing.checkpoint import read
+from crypto.merkle import read
 from protocols.disclosures._evaluated.ciphers import keyed
 from protocols.disclosures._evaluated.guards import evaluated
 from protocols.disclosures.names import Disclosure

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hmac
 from collections.abc import Sequence
 
-from audits.checks.parties.left import held_by_others
+from audits.checks.parties import held_by_others
 from audits.evidence.run_files import fail
 from audits.evidence.steps import Case, Check, NotChecked
 from crypto.errors import CryptoError
-from crypto.signing.checkpoint import Checkpoint, read
-from crypto.signing.merkle import root
+from crypto.merkle import Checkpoint, read, root
 from protocols.evidence.ledger import origin_of
 
 

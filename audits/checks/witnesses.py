@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from audits.evidence.run_files import fail
 from audits.evidence.steps import Case, Check
 from audits.report.words import plural
-from protocols.evidence.heads import SILENT, Line, client_items, received, tree, word_of
-from protocols.evidence.ledger import Entry
+from protocols.evidence.ledger import SILENT, Entry, Line, client_items, received, tree, word_of
 from protocols.plan.steps import Service, Step
 
 _WITHOUT = (Service.PAIRS, Service.TOTALS)

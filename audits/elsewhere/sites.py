@@ -20,16 +20,15 @@ from pydantic import Field as Setting
 from pydantic import ValidationError
 
 from audits.attacks import AT_ONE_SITE, Samples, attacks, code_digest, heads_digest, seed_of
-from audits.attacks._judging.family import settled
-from audits.attacks._models.canaries import of_canaries
+from audits.attacks._shared.material import of_canaries
 from audits.attacks._shared.models import ATTACKS_LIMIT, AttackReport, AttackRow
 from audits.attacks._shared.reading import report_doubt
 from audits.attacks._shared.rows import AttackRows
+from audits.attacks._shared.together import settled
 from audits.evidence.run_files import check_version, read_json
 from audits.evidence.steps import Case
 from crypto.errors import CryptoError
-from crypto.signing.canonical import canonical
-from crypto.signing.signatures import SigningKey
+from crypto.signing import SigningKey, canonical
 from protocols.errors import EvidenceError
 from protocols.strict import Strict
 from protocols.versions import SITE_FIGURES

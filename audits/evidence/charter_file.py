@@ -13,7 +13,7 @@ from typing import Any
 
 from audits.evidence.run_files import fail
 from crypto.errors import CryptoError
-from crypto.signing.canonical import canonical, parse
+from crypto.signing import canonical, parse
 from protocols.errors import EvidenceError
 
 __all__ = ["APPROVAL", "REHEARSED", "CharterFile", "approved", "read_charter"]

@@ -1,7 +1,7 @@
 """How large the clusters were over the rounds, from what ledgers say: read, and not yet checked.
 
 A report is made of runs as well whose evidence fails, so nothing here may raise or grow large for
-what a ledger says. `audits.checks.cohorts.clusters` holds the same entries to the rule (O5).
+what a ledger says. `audits.checks.cohorts` holds the same entries to the rule (O5).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError
-from protocols.evidence.capture import is_piece
+from protocols.evidence.captures import is_piece
 from protocols.evidence.ledger import Entry
 from protocols.wire.control import REFUSALS
 

@@ -15,9 +15,8 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.addressed import whose_turn
 from protocols.errors import NotInPlan, SecureFglError
 from protocols.evidence.ledger import Entry
-from protocols.keys.groups import Group
-from protocols.keys.slots import epoch_of, slot_of
-from protocols.plan.drawn import drawn_cohorts
+from protocols.keys.groups import Group, epoch_of, slot_of
+from protocols.plan.cohorts import drawn_cohorts
 from protocols.plan.plan import Item, Plan
 from protocols.plan.steps import Part, Service, Step
 from protocols.policy.policy import PrivacyPolicy

@@ -11,8 +11,8 @@ from typing import Any
 from audits.evidence.entries import check_facts
 from audits.report.words import plural
 from crypto.errors import CryptoError
-from crypto.signing.canonical import parse
-from crypto.signing.merkle import leaf_hash
+from crypto.merkle import leaf_hash
+from crypto.signing import parse
 from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError
 from protocols.evidence.ledger import ENTRY_LIMIT, Entry, read_lines

@@ -19,10 +19,9 @@ from audits.evidence.steps import Case
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.consistency import vote_text
 from protocols.evidence.ledger import Entry
-from protocols.keys.groups import agreement
-from protocols.keys.slots import slot_of
+from protocols.keys.groups import agreement, slot_of
 from protocols.plan.steps import Service, Step
-from protocols.wire.where import Where
+from protocols.wire.envelope import Where
 
 __all__ = ["may_be_opened"]
 

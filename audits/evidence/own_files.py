@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from audits.checks import documents, keys, ledgers, opened, outcome, traffic, witnesses
-from audits.checks.parties import approvals, canaries, own_side
+from audits.checks import (
+    canaries,
+    documents,
+    keys,
+    ledgers,
+    opened,
+    outcome,
+    parties,
+    traffic,
+    witnesses,
+)
 from audits.evidence.steps import Case, Check, NotChecked
 from protocols.errors import SecureFglError
 from protocols.wire.roles import Role
 
 EVIDENCE: tuple[Check, ...] = (
     *documents.CHECKS,
-    approvals.APPROVALS,
+    parties.APPROVALS,
     *ledgers.CHECKS,
     *traffic.CHECKS,
     opened.OPENED,
@@ -64,13 +73,13 @@ def _own_side(case: Case) -> tuple[Check, ...]:
     """Replace the steps that compare ledgers; what they would show is the step ``others``."""
     conducts = _is_aggregator(case)
     found = {
-        "receipts": own_side.RECEIPTS,
-        "opened": own_side.OPENED,
-        "keys": Check("keys", own_side.OPENED.needs, keys.own_keys),
-        "result": outcome.CHECKS[0] if conducts else own_side.RESULT,
-        "witnesses": witnesses.ROOTS if conducts else own_side.WITNESSES,
+        "receipts": parties.RECEIPTS,
+        "opened": parties.OPENED,
+        "keys": Check("keys", parties.OPENED.needs, keys.own_keys),
+        "result": outcome.CHECKS[0] if conducts else parties.RESULT,
+        "witnesses": witnesses.ROOTS if conducts else parties.WITNESSES,
     }
-    return (*(found.get(check.name, check) for check in EVIDENCE), own_side.OTHERS)
+    return (*(found.get(check.name, check) for check in EVIDENCE), parties.OTHERS)
 
 
 def _is_aggregator(case: Case) -> bool:

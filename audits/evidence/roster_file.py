@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from audits.evidence.run_files import fail, read_json
 from crypto.errors import CryptoError
 from crypto.hpke import SealingKey
-from crypto.signing.signatures import VerifyKey
+from crypto.signing import VerifyKey
 from protocols.errors import BadEnvelope, EvidenceError
 from protocols.wire.roles import Role
 from protocols.wire.roster import Party, Roster

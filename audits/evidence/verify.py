@@ -12,7 +12,7 @@ show. *Completeness*: everything sent was recorded; it rests on the gateway bein
 
 from __future__ import annotations
 
-from audits.checks.captured import CAPTURED
+from audits.checks.outcome import CAPTURED
 from audits.checks.renderings import REPORT
 from audits.evidence.own_files import EVIDENCE, HEADS, evidence, so_far
 from audits.evidence.run_files import RunView

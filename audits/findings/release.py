@@ -25,8 +25,7 @@ from audits.evidence.steps import Case
 from audits.findings.waivers import LONGEST, Day, Told
 from audits.report.attack_rows import RUN, outcome
 from crypto.errors import CryptoError
-from crypto.signing.canonical import canonical
-from crypto.signing.signatures import SigningKey
+from crypto.signing import SigningKey, canonical
 from protocols.errors import EvidenceError
 from protocols.strict import Strict
 from protocols.versions import RELEASE_WAIVER

@@ -27,7 +27,7 @@ from audits.findings.rules import made, ranked
 from audits.report.models import Finding
 from audits.report.sections import Waived
 from crypto.errors import CryptoError
-from crypto.signing.canonical import canonical
+from crypto.signing import canonical
 from protocols.errors import EvidenceError, PolicyError
 from protocols.strict import Strict, problems, read_yaml
 from protocols.versions import WAIVERS

@@ -18,8 +18,7 @@ from audits.accounting.counted import Scored, counted, scored_of
 from audits.accounting.empirical import empirical
 from audits.accounting.engines import false_noise
 from audits.accounting.models import NO_DELTA
-from audits.accounting.order import order, order_of, order_reasons
-from audits.accounting.tally import Tally
+from audits.accounting.rows import Tally, order, order_of, order_reasons
 from audits.accounting.training import Recorded, records
 from audits.attacks._shared.models import Claim
 from audits.evidence.steps import Case

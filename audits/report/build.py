@@ -16,12 +16,9 @@ from audits.evidence.own_files import HEADS
 from audits.evidence.own_files import evidence as evidence_of
 from audits.evidence.run_files import RunView
 from audits.evidence.steps import Case, Status, Verification, run_checks
-from audits.findings.changes import since
-from audits.findings.neighbours import thin
-from audits.findings.rules import findings, made, ranked
-from audits.findings.snapshot import read_snapshot
+from audits.findings.changes import read_snapshot, since
+from audits.findings.rules import findings, flattened, made, ranked, ranks, thin
 from audits.findings.waivers import waived
-from audits.findings.weights import flattened, ranks
 from audits.report.attack_rows import outcome, succeeded
 from audits.report.budget import accounts, spending
 from audits.report.learning import curves, in_words, little, never_trained, table, worth
@@ -42,7 +39,7 @@ from audits.report.scope import (
 )
 from audits.report.sections import Fact, StepFacts
 from audits.report.summary import notes, strip, summary
-from crypto.signing.merkle import root
+from crypto.merkle import root
 from protocols.errors import EvidenceError
 
 _RESULTS = (

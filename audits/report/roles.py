@@ -12,7 +12,7 @@ from protocols.disclosures._base.words import words_of
 from protocols.disclosures._evaluated.ciphers import EVALUATED
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.disclosure import masked as sums_masked
-from protocols.plan.models import RECOMPUTED
+from protocols.plan.learns import RECOMPUTED
 from protocols.plan.steps import Part, Step
 from protocols.policy.policy import FEWEST_OTHERS
 from protocols.wire.roles import Role

@@ -24,7 +24,7 @@ from audits.report.models import (
     Unplanned,
 )
 from audits.report.sections import Fact, Flow, RoundBytes, RoundPart, Rows, Scope
-from crypto.signing.signatures import key_id
+from crypto.signing import key_id
 from protocols.disclosures.names import Disclosure
 from protocols.plan.learns import not_used, schemes
 from protocols.plan.plan import Item, Plan, at_most, plugin_of, times_in_round

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crypto.errors import InvalidCiphertext, InvalidKey, OutOfRange, SecretKeyRefused
-from crypto.handles import Mute
-from crypto.samplers import Stream, derive
+from crypto.samplers import Mute, Stream, derive
 
 __all__ = [
     "Accumulator",

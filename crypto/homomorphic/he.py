@@ -154,10 +154,10 @@ def _probed(name: str) -> Scheme:
 def _build(name: str) -> Scheme:
     """Import a scheme only when it is asked for: the facade itself must stay cheap to import."""
     if name == "ckks-sealapi":
-        from crypto.homomorphic.ckks_sealapi import SealCkks
+        from crypto.homomorphic.bfv import SealCkks
 
         return SealCkks()
-    from crypto.homomorphic.bfv_sealapi import BFV44, BFV48, SealBfv
+    from crypto.homomorphic.bfv import BFV44, BFV48, SealBfv
 
     return SealBfv(BFV48 if name == BFV48.name else BFV44)
 

@@ -1,51 +1,4 @@
-"""Cosines of encrypted vectors: `ckks-cosine`, one number per pair for the authority (O3).
-
-CKKS (Cheon et al., eprint 2016/421) at N = 4096 with one 60-bit prime, 192-bit security by the
-tables of the HE standard, multiplied once: no relinearisation, rotation or Galois keys, no
-rescaling. Clients hold the public key, the key authority alone the secret one:
-
-    ring = similarity()
-    public, secret = ring.keygen()                                  # at the key authority
-    upload = ring.upload(public, vector)                            # at each client
-    masked = ring.product(public, ring.operand(a), ring.operand(b), seed)   # at the aggregator
-    cosine = ring.cosine(secret, masked)                            # at the key authority
-
-Layout. A unit vector of up to N/2 = 2048 values, scaled by 2^28, becomes a polynomial whose slots
-are all real (`crypto.homomorphic.vectors`), so that the sum of the slots of a product is N/2 times
-its constant coefficient, and that coefficient is 2^57 <u, v>. Longer vectors take several
-ciphertexts, whose products are added.
-
-The second half of a public key follows from a seed (`crypto.homomorphic.seeded_keys`): a key
-authority that chose it with a trapdoor would read, in the parts of products that no mask covers,
-whole vectors.
-
-What is added before anything leaves the aggregator:
-
-    zero     the public key times (u, v) plus noise, u and v ternary: a fresh encryption of zero in
-             three parts. Without it three clients' products give the authority every coefficient
-             below the mask (c1/c2 of pair ij is g_i + g_j, three equations for three unknowns).
-    mask     plaintext uniform mod q on coefficients 1 … N-1 and zero on coefficient 0
-
-Both come from one 32-byte seed, so that a witness who holds the uploads and the seed recomputes the
-bytes, and so that no other ciphertext can pose as the encryption of zero. **One seed serves one
-product:** two products on one seed give away every coefficient of their difference.
-
-Who sees what. The aggregator and the witness see ciphertexts. The authority sees three polynomials
-that look uniform, and coefficient 0: one cosine per pair, below the grid also the noise of the two
-uploads. It returns multiples of 2^-14 (O2). It therefore learns the cosine matrix. What breaks it:
-the authority together with whoever holds uploads; an aggregator that shows the authority something
-else than a product, unless witnesses sign what may be opened (O4).
-
-A client may encrypt whatever it likes. One that encrypts a unit vector with a single entry, and
-works with the aggregator or the authority, reads that coordinate of everybody's vector, one a
-round. That a product with itself opens as 1 stops accidents only: m -> coefficient 0 of m^2 is
-indefinite, so places that no honest vector uses can cancel any length, and the coordinate is then
-read below the grid.
-
-Exactness. With fresh noise of standard deviation s = 237 per coefficient
-(`crypto.homomorphic.bfv_sealapi`) an opened cosine errs by about s 2^-28 = 9e-7 before rounding,
-and rounding adds at most 2^-15, or 3.1e-5. 2^57 is below q/2 = 2^59.
-"""
+"""Cosines of encrypted vectors: `ckks-cosine`, one number per pair for the authority (O3)."""
 
 from __future__ import annotations
 
@@ -56,16 +9,145 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crypto.errors import InvalidCiphertext, InvalidKey, OutOfRange, SelfTestFailed
+from crypto.homomorphic.bfv import DEGREE, PRIME, Parameters, SeededRing, binomial
 from crypto.homomorphic.bfv_parts import PublicKey, SecretKey
-from crypto.homomorphic.bfv_sealapi import DEGREE, PRIME, Parameters
-from crypto.homomorphic.seal_files import Scratch, seal
-from crypto.homomorphic.seal_sums import reduce_once
-from crypto.homomorphic.seeded_keys import SeededRing, binomial
-from crypto.homomorphic.vectors import polynomials, unit
-from crypto.homomorphic.words60 import PAIR_BYTES, pack60, unpack60
+from crypto.homomorphic.seal import PAIR_BYTES, Scratch, pack60, reduce_once, seal, unpack60
 from crypto.samplers import Stream, derive, entropy
 
-__all__ = ["COSINE", "GRID_BITS", "PRODUCT_BYTES", "Operand", "Similarity", "similarity"]
+# --- Vectors whose cosines are compared: shortened if very long, of length 1, laid into
+# polynomials ---
+#
+# Sketches. Count-sketch (Charikar, Chen and Farach-Colton, ICALP 2002; as a hash kernel: Weinberger
+# et al., ICML 2009): a public seed sends each position to one of `width` places and gives it a
+# sign, and what meets in a place is added. Inner products are kept in expectation over the seed;
+# between unit vectors without dominating values the standard deviation is sqrt((1 + cos^2) /
+# width): 0.004 to 0.006 at the default width. A sketch hides nothing: it is made at the client,
+# from a seed that all clients share, and then encrypted like any other vector.
+#
+# Layout. Up to N/2 values u_0, u_1, … of a unit vector become the polynomial mod X^N + 1
+#
+#     sqrt(2) u_0 + u_1 (X - X^(N-1)) + u_2 (X^2 - X^(N-2)) + …
+#
+# Since X^-k = -X^(N-k) it is real at every root of X^N + 1, and the constant coefficient of the
+# product of two of them is 2 <u, v>.
+
+SKETCH_ABOVE: Final = 100_000
+"""Vectors of more values than this are sketched; up to it the whole vector is compared."""
+
+WIDTH: Final = 1 << 16
+"""Places of a sketch: 32 ciphertexts of `crypto.homomorphic.similarity`."""
+
+_SIGN: Final = 63
+_MAX_WIDTH: Final = 1 << 24
+
+
+def sketch(
+    vector: NDArray[np.floating[Any]], seed: bytes, width: int = WIDTH
+) -> NDArray[np.float64]:
+    """Return the count-sketch of a vector of shape (d,): shape (width,), in the vector's unit.
+
+    Args:
+        vector: finite real numbers.
+        seed: 32 public bytes, the same at all clients whose sketches are compared.
+        width: a power of two.
+
+    Raises:
+        OutOfRange: a width that is no power of two up to 2^24, or no such vector.
+    """
+    exact = _finite(vector)
+    if not 2 <= width <= _MAX_WIDTH or width & (width - 1):
+        raise OutOfRange("A sketch's width is a power of two up to 2^24.")
+    words = Stream(derive(seed, "count-sketch")).words(exact.size)
+    signed = np.where(words >> np.uint64(_SIGN), exact, -exact)
+    places = (words & np.uint64(width - 1)).astype(np.intp)
+    return np.bincount(places, weights=signed, minlength=width).astype(np.float64)
+
+
+def unit(vector: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """Return a vector of shape (d,) at length 1, in double precision.
+
+    Raises OutOfRange for a vector that is empty, zero, not finite or of another shape.
+    """
+    exact = _finite(vector)
+    largest = float(np.abs(exact).max())
+    if not largest:
+        raise OutOfRange("A vector of zeros has no direction; leave its owner out of the pairs.")
+    scaled = exact / largest  # squares neither overflow nor vanish
+    return np.asarray(scaled / np.sqrt(scaled @ scaled))
+
+
+def polynomials(
+    values: NDArray[np.float64], degree: int, scale_bits: int
+) -> NDArray[np.signedinteger[Any]]:
+    """Return values of shape (d,) times 2^scale_bits, rounded and laid out: shape (rows, degree).
+
+    A row takes degree/2 values; the last is padded with zeros.
+    """
+    half = degree // 2
+    rows = np.zeros((-(-values.size // half), half))
+    rows.reshape(-1)[: values.size] = values
+    rows[:, 0] *= np.sqrt(2.0)  # the constant stands once, every other value twice
+    whole = np.rint(rows * 2.0**scale_bits).astype(np.int64)
+    laid = np.zeros((len(rows), degree), dtype=np.int64)
+    laid[:, :half] = whole
+    laid[:, half + 1 :] = -whole[:, :0:-1]
+    return laid
+
+
+def _finite(vector: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    exact = np.asarray(vector, dtype=np.float64)
+    if exact.ndim != 1 or not exact.size or not np.isfinite(exact).all():
+        raise OutOfRange("A vector of finite numbers of shape (d,) is expected.")
+    return exact
+
+
+# --- Cosines of encrypted vectors: `ckks-cosine`, one number per pair for the authority (O3) ---
+#
+# CKKS (Cheon et al., eprint 2016/421) at N = 4096 with one 60-bit prime, 192-bit security by the
+# tables of the HE standard, multiplied once: no relinearisation, rotation or Galois keys, no
+# rescaling. Clients hold the public key, the key authority alone the secret one:
+#
+#     ring = similarity()
+#     public, secret = ring.keygen()                                  # at the key authority
+#     upload = ring.upload(public, vector)                            # at each client
+#     masked = ring.product(public, ring.operand(a), ring.operand(b), seed)   # at the aggregator
+#     cosine = ring.cosine(secret, masked)                            # at the key authority
+#
+# Layout. A unit vector of up to N/2 = 2048 values, scaled by 2^28, becomes a polynomial whose slots
+# are all real (`crypto.homomorphic.similarity`), so that the sum of the slots of a product is N/2
+# times its constant coefficient, and that coefficient is 2^57 <u, v>. Longer vectors take several
+# ciphertexts, whose products are added.
+#
+# The second half of a public key follows from a seed (`crypto.homomorphic.bfv`): a key
+# authority that chose it with a trapdoor would read, in the parts of products that no mask covers,
+# whole vectors.
+#
+# What is added before anything leaves the aggregator:
+#
+#   zero     the public key times (u, v) plus noise, u and v ternary: a fresh encryption of zero in
+#            three parts. Without it three clients' products give the authority every coefficient
+#            below the mask (c1/c2 of pair ij is g_i + g_j, three equations for three unknowns).
+#   mask     plaintext uniform mod q on coefficients 1 … N-1 and zero on coefficient 0
+#
+# Both come from one 32-byte seed, so that a witness who holds the uploads and the seed recomputes
+# the bytes, and so that no other ciphertext can pose as the encryption of zero. **One seed serves
+# one product:** two products on one seed give away every coefficient of their difference.
+#
+# Who sees what. The aggregator and the witness see ciphertexts. The authority sees three
+# polynomials that look uniform, and coefficient 0: one cosine per pair, below the grid also the
+# noise of the two uploads. It returns multiples of 2^-14 (O2). It therefore learns the cosine
+# matrix. What breaks it: the authority together with whoever holds uploads; an aggregator that
+# shows the authority something else than a product, unless witnesses sign what may be opened (O4).
+#
+# A client may encrypt whatever it likes. One that encrypts a unit vector with a single entry, and
+# works with the aggregator or the authority, reads that coordinate of everybody's vector, one a
+# round. That a product with itself opens as 1 stops accidents only: m -> coefficient 0 of m^2 is
+# indefinite, so places that no honest vector uses can cancel any length, and the coordinate is then
+# read below the grid.
+#
+# Exactness. With fresh noise of standard deviation s = 237 per coefficient
+# (`crypto.homomorphic.bfv`) an opened cosine errs by about s 2^-28 = 9e-7 before rounding,
+# and rounding adds at most 2^-15, or 3.1e-5. 2^57 is below q/2 = 2^59.
 
 COSINE: Final = Parameters("ckks-cosine", (PRIME,), 30, "TC192")
 """The parameter set: values scaled by 2^28 have at most 30 bits with sign and sqrt(2)."""

@@ -30,7 +30,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from crypto.signing.canonical import canonical
+from crypto.signing import canonical
 from protocols.disclosures.names import Disclosure
 from protocols.policy.guard import Guard
 

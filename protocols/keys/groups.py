@@ -1,15 +1,10 @@
-"""Who may be summed in one epoch: who is paired with whom, who holds whose shares, in which slots.
-
-An epoch is `rekey_rounds` rounds of the policy. Everything here follows from public facts, so every
-party computes the same. Below 100 clients everybody is paired with everybody; above, with the
-neighbours of a random k-regular graph (Bell et al., CCS 2020).
-"""
+"""Slots of an epoch: which sums masks were made for, and which epoch a round is in."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -18,21 +13,148 @@ from crypto.graph import (
     Degree,
     choose_degree,
     honest_majority,
+    neighbourhoods,
     part_of,
+    thinnest_window,
 )
 from crypto.samplers import derive
-from crypto.signing.canonical import canonical
+from crypto.signing import canonical
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import Mask
-from protocols.errors import PolicyError
-from protocols.keys.neighbours import Neighbours, graph_of
-from protocols.keys.slots import Slot
-from protocols.plan.drawn import DrawnPlan
-from protocols.plan.plan import Item
+from protocols.errors import NotInPlan, PolicyError
+from protocols.plan.cohorts import DrawnPlan
+from protocols.plan.plan import Item, times_in_round
 from protocols.plan.steps import Step
 from protocols.policy.guard import find, guard_of
 from protocols.policy.policy import PrivacyPolicy
-from protocols.wire.cohorts import by_names, shared
+from protocols.wire.roster import by_names, shared
+
+
+def epoch_of(round: int, policy: PrivacyPolicy) -> int:
+    """Return the number of the epoch in which a round lies; what comes before round 1 is in 0."""
+    return max(0, round - 1) // policy.rekey_rounds
+
+
+def epochs(rounds: int, policy: PrivacyPolicy) -> int:
+    """Return how many epochs a run of `rounds` rounds has."""
+    return epoch_of(rounds, policy) + 1
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One place for a masked sum in an epoch; every slot has seeds of its own, used once (O6).
+
+    Attributes:
+        item: label of the upload's plan item.
+        round: the round; 0 for what the plan does not count by rounds.
+        ordinal: how many sums of this item came before it in that round.
+    """
+
+    item: str
+    round: int
+    ordinal: int
+
+    @property
+    def label(self) -> str:
+        """The slot as text."""
+        return f"{self.item}/{self.round}/{self.ordinal}"
+
+    @classmethod
+    def of_label(cls, label: str) -> Slot:
+        """Return the slot that `label` is the text of."""
+        item, round, ordinal = label.rsplit("/", 2)
+        return cls(item, int(round), int(ordinal))
+
+
+def slot_of(item: Item, round: int, ordinal: int) -> Slot:
+    """Return the slot of an upload."""
+    return Slot(item.label, round if item.per_round else 0, ordinal)
+
+
+def slots(
+    items: Sequence[Item],
+    rounds: int,
+    policy: PrivacyPolicy,
+    epoch: int,
+    part: Disclosure = Disclosure.SUM,
+) -> tuple[Slot, ...]:
+    """Return every slot of an epoch, in an order that all parties share.
+
+    Those of a `part` other than SUM have pair secrets alone: nobody shares seeds of them, so what
+    is masked there is never unmasked for whoever is missing (ADR 0053).
+
+    Every epoch has equally many, so that messages are of one size in runs of any length; the last
+    one's may be for rounds that never come.
+    """
+    first = epoch * policy.rekey_rounds + 1
+    last = first + policy.rekey_rounds - 1
+    found: list[Slot] = []
+    for item in (i for i in items if (i.part, i.step) == (part, Step.UP)):
+        # Outside the rounds anything may be asked in any epoch; an unused slot costs 64 bytes.
+        places = [(0, times_in_round(item, 0, rounds))]
+        if item.per_round:
+            places += [(round, item.per_round) for round in range(first, last + 1)]
+        found += [Slot(item.label, r, k) for r, count in places for k in range(count)]
+    return tuple(found)
+
+
+# --- Who is joined to whom in a group of clients, for all who ask for the same in a process ---
+
+
+class Neighbours:
+    """Who is joined to whom, for all groups of a process that are of the same clients and seed."""
+
+    def __init__(self, called: tuple[str, ...], degree: int, seed: bytes) -> None:
+        self._called, self._degree, self._seed = called, degree, seed
+        self.complete = degree >= len(called) - 1
+        self.neighbours = self._near(degree)
+        self.holders = _with_itself(self.neighbours)
+        self.thinnest = by_names(self._thinnest)
+
+    @staticmethod
+    def of(rows: Mapping[str, tuple[str, ...]], name: str) -> tuple[str, ...]:
+        """Return a client's row; raises NotInPlan for one that was not called."""
+        if name not in rows:
+            raise NotInPlan("A client that was not called for this epoch's keys is named.")
+        return rows[name]
+
+    def voters(self, name: str) -> tuple[str, ...]:
+        """Return who holds shares of anybody whose shares `name` holds, sorted."""
+        return self.of(self._voters, name)
+
+    @cached_property
+    def _voters(self) -> dict[str, tuple[str, ...]]:
+        # Neighbours are the nearest on a circle, so theirs are those within twice the distance.
+        return _with_itself(self._near(2 * self._degree))
+
+    def _near(self, degree: int) -> dict[str, tuple[str, ...]]:
+        """Return who stands within degree/2 of each client on the circle, sorted."""
+        called = self._called
+        rows = zip(called, neighbourhoods(len(called), degree, self._seed), strict=True)
+        return {name: tuple([called[place] for place in row]) for name, row in rows}
+
+    def _thinnest(self, names: tuple[str, ...]) -> int:
+        survivors = set(names)
+        there = {place for place, name in enumerate(self._called) if name in survivors}
+        return thinnest_window(len(self._called), self._degree, self._seed, there)
+
+
+def _with_itself(near: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(sorted((*row, name))) for name, row in near.items()}
+
+
+@lru_cache(maxsize=32)  # as many as a run has groups
+def graph_of(called: tuple[str, ...], degree: int, seed: bytes) -> Neighbours:
+    """Return the graph of these clients; see `crypto.graph.neighbourhoods`."""
+    return Neighbours(called, degree, seed)
+
+
+# --- Who may be summed in one epoch: who is paired with whom, who holds whose shares, in which
+# slots ---
+#
+# An epoch is `rekey_rounds` rounds of the policy. Everything here follows from public facts, so
+# every party computes the same. Below 100 clients everybody is paired with everybody; above, with
+# the neighbours of a random k-regular graph (Bell et al., CCS 2020).
 
 Within = int | None
 """How many of a cohort that lots drew may be corrupt; None where a group is all clients."""
@@ -326,3 +448,33 @@ def _names_digest(names: tuple[str, ...]) -> str:
 def _agreement(there: tuple[str, ...], group: str, slot: str) -> str:
     content = canonical([group, _names_digest(there), slot])
     return hashlib.sha256(b"secure-fgl/agreement\0" + content).hexdigest()
+
+
+# --- Where holders may confirm a list that lacks nobody and serve it in one answer (ADR 0035) ---
+#
+# Votes go round before shares so that no two lists of one slot are both served. In one answer
+# nobody has seen anybody's vote, so the number of shares that rebuild a seed must say as much as
+# the number of votes does. With all pairs, n holders of which c may answer both ways, t shares, q
+# votes:
+#
+# * 2 t > n + c: no client's self-mask and row are both rebuilt, whatever honest holders were told.
+# * t + q > n + c: a row is rebuilt only if q voted for a list without its client. At most n - q of
+#   the honest then answered that all are here, and with the corrupt these are fewer than t.
+# * 2 q > n + c: no two lists that contradict each other both have their votes.
+#
+# On a sparse graph the same holds around each client, but not for the list as a whole: parts of the
+# circle that serve different short lists can be kept apart by a part that serves everybody, and
+# what opens is a list that nobody signed. There lists go the two steps.
+
+
+def one_answer(group: Group, policy: PrivacyPolicy) -> bool:
+    """Tell whether a group's holders may serve a list that lacks nobody in one answer."""
+    count, shares = len(group.called), group.threshold
+    corrupt = planned_corrupt(count, policy, group.within)
+    enough = 2 * min(shares, group.quorum) > count + corrupt
+    return group.complete and enough
+
+
+def planned_one_answer(count: int, policy: PrivacyPolicy, within: int | None = None) -> bool:
+    """Tell whether some list among `count` clients may be served in one answer."""
+    return planned_degree(count, policy, within) == count - 1

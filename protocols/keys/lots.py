@@ -22,7 +22,7 @@ from functools import lru_cache
 import numpy as np
 
 from crypto.errors import CryptoError
-from crypto.signing.canonical import canonical
+from crypto.signing import canonical
 from protocols.errors import BadEnvelope
 from protocols.messages import Vector
 from protocols.wire.run_context import RunContext

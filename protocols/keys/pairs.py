@@ -1,40 +1,349 @@
-"""What one client agrees on with its neighbours for one epoch, and what it gives back of it.
-
-Bonawitz et al. (CCS 2017) with secrets per slot, so that pairs may be agreed on once per epoch
-(ADR 0007). Each pair of neighbours has a secret of two halves, each half sealed to the other with
-HPKE (X25519 and ML-KEM-768 together, O31). From it every slot has a secret of its own. For every
-slot a client also draws two seeds and shares them, t of n, among its neighbours and itself (O7):
-
-    b   the key of its self-mask; rebuilt if its upload is there
-    e   locks its row: its pairs' secrets of that slot; rebuilt if it vanished
-
-A holder gives one of the two shares, never both and never again. What becomes known of one slot
-says nothing about another.
-
-Where all are neighbours, a box also brings what the key of checks is made of (`keys.common`).
-"""
+"""Keys of masks and of locked rows, each derived from a seed that clients share (ADR 0007)."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from crypto.handles import Mute
-from crypto.samplers import derive, entropy
+from crypto.aead import OVERHEAD as ROW_OVERHEAD
+from crypto.aead import lock
+from crypto.errors import CryptoError
+from crypto.hpke import SEAL_OVERHEAD
+from crypto.samplers import Mute, derive, entropy
 from crypto.sharing import new_seed, split
-from crypto.signing.canonical import canonical
-from protocols.errors import BadEnvelope, CohortTooSmall, LocalProtocolError
-from protocols.keys.alone import PairSlots
-from protocols.keys.boxes import BOX_OVERHEAD, close_box, open_box
-from protocols.keys.common import PART_BYTES, CommonKey
-from protocols.keys.groups import Group, agreement
-from protocols.keys.seeds import NOTHING, SEED_BYTES, cuts, locked_row, pair_key, self_key
-from protocols.keys.slots import Slot
-from protocols.messages import Vector
-from protocols.wire.cohorts import as_set, shared, within
-from protocols.wire.roster import Identity, Roster
+from crypto.signing import SIGNATURE_BYTES, canonical
+from protocols.errors import BadEnvelope, CohortTooSmall, LocalProtocolError, UnfitMessage
+from protocols.keys.groups import Group, Slot, agreement
+from protocols.messages import Message, SealedMessage, Vector
+from protocols.wire.codec import WIRE_DTYPE, bundle_bytes, decode, encode
+from protocols.wire.control import CONTROL
+from protocols.wire.roster import Identity, Party, Roster, as_set, shared, within
+
+SEED_BYTES = 32
+NOTHING = bytes(SEED_BYTES)
+
+
+def cuts(joined: bytes) -> list[bytes]:
+    """Return the seeds or secrets that were joined, 32 bytes each."""
+    return [joined[at : at + SEED_BYTES] for at in range(0, len(joined), SEED_BYTES)]
+
+
+def row_bytes(degree: int) -> int:
+    """Return the size of one locked row."""
+    return degree * SEED_BYTES + ROW_OVERHEAD
+
+
+def row_info(run: str, epoch: int, name: str, slot: Slot) -> bytes:
+    """Return what a locked row is bound to."""
+    return b"secure-fgl/row\0" + canonical([run, epoch, name, slot.label])
+
+
+def row_key(seed: bytes) -> bytes:
+    """Return the key that locks a row, from the shared seed e."""
+    return derive(seed, "row")
+
+
+def locked_row(
+    place: tuple[str, int, str], slot: Slot, seed: bytes, secrets: Sequence[bytes], width: int
+) -> bytes:
+    """Return one slot's pair secrets of a client, locked under the seed that its holders share.
+
+    Args:
+        place: run, epoch, and name of the client.
+        slot: whose secrets.
+        seed: e.
+        secrets: by neighbour, `NOTHING` of who is away.
+        width: neighbours for which a row has room.
+    """
+    padded = b"".join(secrets).ljust(width * SEED_BYTES, b"\0")
+    return lock(row_key(seed), row_info(*place, slot), padded)
+
+
+def self_key(seed: bytes, label: Sequence[str]) -> bytes:
+    """Return the key of a self-mask for one vector, from the shared seed b (O6)."""
+    return derive(seed, "self-mask", *label)
+
+
+def pair_key(secret: bytes, label: Sequence[str]) -> bytes:
+    """Return the key of a pair's mask for one vector, from the pair's secret of a slot (O6)."""
+    return derive(secret, "pair-mask", *label)
+
+
+# --- Rows that one client seals for another; the aggregator relays them and learns their size ---
+#
+# A box is HPKE over (signature | row). HPKE's base mode does not say who sealed, so the sender
+# signs the row together with the info that names run, exchange, item, sender and addressee; a relay
+# can neither read, exchange, replay nor forge a box.
+
+
+def by_peers(kind: type[Message]) -> bool:
+    """Tell whether rows of this message type are sealed by clients for clients."""
+    return issubclass(kind, SealedMessage) and kind not in CONTROL
+
+
+BOX_OVERHEAD = SIGNATURE_BYTES + SEAL_OVERHEAD
+"""How many bytes a box is longer than its content."""
+
+
+def close_box(content: bytes, me: Identity, addressee: Party, info: bytes) -> bytes:
+    """Sign and seal content for one party."""
+    return addressee.seal.seal(info, me.signing.sign("box", info + content) + content)
+
+
+def open_box(box: bytes, me: Identity, sender: Party, info: bytes) -> bytes:
+    """Return the content of a box.
+
+    Raises:
+        BadEnvelope: it does not open, or `sender` did not sign it.
+    """
+    try:
+        opened = me.opening.open(info, box)
+        signature, content = opened[:SIGNATURE_BYTES], opened[SIGNATURE_BYTES:]
+        sender.verify.verify("box", signature, info + content)
+    except CryptoError as error:
+        raise BadEnvelope(
+            "A box is not from the client it should be from.",
+            why=f"{sender.name} sealed something else, or the relay exchanged it",
+        ) from error
+    return content
+
+
+def box_bytes(kind: type[Message], dims: Mapping[str, int]) -> int:
+    """Return the size of the one box that holds one row of a message."""
+    return bundle_bytes((kind,), {**dims, "cohort": 1}) + BOX_OVERHEAD
+
+
+def _info(run: str, exchange: int, item: str, sender: str, addressee: str) -> bytes:
+    return b"secure-fgl/box\0" + canonical([run, exchange, item, sender, addressee])
+
+
+def close_boxes(
+    message: Message,
+    me: Identity,
+    roster: Roster,
+    dims: Mapping[str, int],
+    where: tuple[str, int, str],
+) -> bytes:
+    """Seal row j of every field to roster client j.
+
+    Args:
+        message: every field has the first dimension ``cohort``.
+        me: the sender, who signs.
+        roster: whose sorted clients are the rows.
+        dims: sizes of named dimensions.
+        where: run, exchange and item, bound into every box.
+
+    Raises:
+        UnfitMessage: a field without one row per client.
+    """
+    one, boxes = {**dims, "cohort": 1}, []
+    for field in message.fields:
+        shape = np.asarray(getattr(message, field.name)).shape
+        if not field.shape or field.shape[0] != "cohort" or shape[:1] != (dims["cohort"],):
+            raise UnfitMessage(
+                f"{type(message).__name__}.{field.name} needs one row per client "
+                "(first dimension 'cohort')."
+            )
+    for row, name in enumerate(roster.clients):
+        values = {f.name: np.asarray(getattr(message, f.name))[[row]] for f in message.fields}
+        content = encode([type(message)(**values)], one)
+        info = _info(*where, me.party.name, name)
+        boxes.append(close_box(content, me, roster.party(name), info))
+    return b"".join(boxes)
+
+
+def open_boxes(
+    kind: type[Message],
+    boxes: bytes,
+    senders: tuple[str, ...],
+    me: Identity,
+    roster: Roster,
+    dims: Mapping[str, int],
+    where: tuple[str, int, str],
+) -> Message:
+    """Open one box per roster client; rows of clients outside `senders` are zero.
+
+    Raises:
+        BadEnvelope: a box of a sender does not open, or is not signed by that sender.
+    """
+    one, size = {**dims, "cohort": 1}, box_bytes(kind, dims)
+    if len(boxes) != size * len(roster.clients):
+        raise BadEnvelope("The relay handed on the wrong number of boxes.")
+    rows: list[Message | None] = []
+    for index, sender in enumerate(roster.clients):
+        if sender not in senders:
+            rows.append(None)
+            continue
+        info = _info(*where, sender, me.party.name)
+        box = boxes[index * size : (index + 1) * size]
+        content = open_box(box, me, roster.party(sender), info)
+        rows.append(decode((kind,), content, one)[0])
+    values = {}
+    for field in kind.fields:
+        empty = np.zeros(field.sizes(one), dtype=WIRE_DTYPE[field.wire])
+        parts = [empty if row is None else getattr(row, field.name) for row in rows]
+        values[field.name] = np.concatenate(parts)
+    return kind(**values)
+
+
+# --- The key that all clients of a run hold and nobody else: what checks of sums are made with ---
+#
+# In the first epoch every client draws a part and sends it to every other one, in the boxes in
+# which pair secrets travel; the key is derived from all of them. Later a client that holds the key
+# sends the key itself, so that one which was away learns it. It is taken as told by more clients
+# than the policy assumes to collude, who could tell another one.
+#
+# A client can hand the key to the aggregator, which may then change totals unnoticed. Such a client
+# could as well send what shifts the total by as much: no protocol here proves what a client sends.
+# Clients that tell others different parts make totals fail their checks, which ends the run.
+
+_BYTES: Final = 32
+_DRAWN, _KEY = b"\0", b"\1"
+PART_BYTES: Final = 1 + _BYTES
+"""Of what one client sends each other one."""
+
+
+class CommonKey(Mute):
+    """What one client holds of the key.
+
+    Args:
+        drawn: this client's own part.
+        key: the key; empty until it is agreed on.
+    """
+
+    def __init__(self, drawn: bytes = b"", key: bytes = b"") -> None:
+        self._drawn, self.key = drawn or entropy(_BYTES), key
+
+    def kept(self) -> tuple[bytes, bytes]:
+        """Return what this is made of again, for a locked state."""
+        return self._drawn, self.key
+
+    @property
+    def part(self) -> bytes:
+        """What this client sends every other one, `PART_BYTES` long."""
+        return _KEY + self.key if self.key else _DRAWN + self._drawn
+
+    def agree(self, name: str, run: str, parts: Mapping[str, bytes], colluders: int) -> None:
+        """Take the key from what all others sent; a key that is here already stays.
+
+        Args:
+            name: of this client.
+            run: the run's name.
+            parts: by client, what it sent.
+            colluders: how many clients may work together, by the policy.
+
+        Raises:
+            BadEnvelope: they do not tell one key.
+        """
+        if self.key:
+            return
+        told = Counter(part[1:] for part in parts.values() if part[:1] == _KEY)
+        if told:
+            known = [key for key, clients in told.items() if clients > colluders]
+            if len(known) != 1:
+                raise BadEnvelope(
+                    "The others do not tell one key of checks.",
+                    why="a client tells a false one, or too few were there in an earlier epoch",
+                    fix="start the run again when all clients are there",
+                )
+            self.key = known[0]
+            return
+        drawn: dict[str, Any] = {peer: part[1:] for peer, part in parts.items()}
+        drawn[name] = self._drawn
+        joined = b"".join(drawn[peer] for peer in sorted(drawn))
+        self.key = derive(joined, "common", run, *sorted(drawn))
+
+
+# --- Slots with pair secrets alone, for sums that one client reads over its neighbours (ADR 0053)
+# ---
+#
+# No seed of such a slot is drawn, shared or locked. So nobody can take its masks off but by adding
+# up what all members of a group sent, and what lacks one of them stays as it is.
+
+Kept = dict[str, dict[str, bytes]]
+
+
+class PairSlots(Mute):
+    """One client's pair secrets of such slots in one epoch; each slot is used once.
+
+    Args:
+        name: of this client.
+        slots: of the epoch.
+    """
+
+    def __init__(self, name: str, slots: Sequence[Slot]) -> None:
+        self._name = name
+        self._secrets: dict[Slot, dict[str, bytes]] = {slot: {} for slot in slots}
+
+    def kept(self) -> Kept:
+        """Return the secrets of slots that were not used, for a locked state."""
+        return {slot.label: dict(secrets) for slot, secrets in self._secrets.items()}
+
+    @classmethod
+    def of_kept(cls, name: str, kept: Kept) -> PairSlots:
+        """Return what `kept` was taken from."""
+        made = cls(name, ())
+        made._secrets = {Slot.of_label(label): dict(found) for label, found in kept.items()}
+        return made
+
+    def fill(self, secrets: Mapping[str, bytes]) -> None:
+        """Take the epoch's secrets, by peer."""
+        for slot in self._secrets:
+            self._secrets[slot] = {p: derive(s, "slot", slot.label) for p, s in secrets.items()}
+
+    def paired(self, slot: Slot, members: Sequence[str]) -> bool:
+        """Tell whether this client shares a secret of a slot with all of these, itself aside."""
+        return set(members) - {self._name} <= self._secrets.get(slot, {}).keys()
+
+    def keys(
+        self, slot: Slot, groups: Mapping[str, Sequence[str]], label: Sequence[str]
+    ) -> dict[str, tuple[list[bytes], list[bytes]]]:
+        """Return the keys of masks that cancel within each of several groups that overlap.
+
+        Each group has keys of its own, from the pairs' secrets of one slot, which are forgotten
+        with it: a slot serves one vector a group (O6).
+
+        Args:
+            slot: of this epoch.
+            groups: by what tells them apart (who reads the sum), their members, this client one.
+            label: what every mask is bound to besides.
+
+        Returns:
+            By group, the keys of what this client adds and of what it takes away.
+
+        Raises:
+            LocalProtocolError: the slot was used before, or is not of this epoch, or a member
+                shares no secret with this client.
+        """
+        if slot not in self._secrets:
+            raise LocalProtocolError("The secrets of this slot were used, or are not here (O6).")
+        if not all(self.paired(slot, members) for members in groups.values()):
+            raise LocalProtocolError("A neighbour shares no secret with this client.")
+        secrets, found = self._secrets.pop(slot), {}
+        for group, members in groups.items():
+            keys = {p: pair_key(secrets[p], (*label, group)) for p in members if p != self._name}
+            plus = [key for peer, key in keys.items() if self._name < peer]
+            found[group] = plus, [key for peer, key in keys.items() if self._name > peer]
+        return found
+
+
+# --- What one client agrees on with its neighbours for one epoch, and what it gives back of it ---
+#
+# Bonawitz et al. (CCS 2017) with secrets per slot, so that pairs may be agreed on once per epoch
+# (ADR 0007). Each pair of neighbours has a secret of two halves, each half sealed to the other with
+# HPKE (X25519 and ML-KEM-768 together, O31). From it every slot has a secret of its own. For every
+# slot a client also draws two seeds and shares them, t of n, among its neighbours and itself (O7):
+#
+#     b   the key of its self-mask; rebuilt if its upload is there
+#     e   locks its row: its pairs' secrets of that slot; rebuilt if it vanished
+#
+# A holder gives one of the two shares, never both and never again. What becomes known of one slot
+# says nothing about another.
+#
+# Where all are neighbours, a box also brings what the key of checks is made of (`keys.common`).
 
 _HALF_BYTES = 32
 _SHARES_BYTES = 2 * SEED_BYTES  # per slot: of b, of e

@@ -12,10 +12,9 @@ from enum import StrEnum
 
 from protocols.disclosures.sum.masks import row_of
 from protocols.errors import NotInPlan, Replay, WrongStage
-from protocols.keys.groups import Group, agreement, planned_degree
+from protocols.keys.groups import Group, Slot, agreement, planned_degree, slots
 from protocols.keys.pairs import pair_box_bytes
-from protocols.keys.slots import Slot, slots
-from protocols.wire.cohorts import as_set
+from protocols.wire.roster import as_set
 from protocols.wire.run_context import RunContext
 
 

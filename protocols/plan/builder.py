@@ -8,20 +8,15 @@ from typing import Literal
 from crypto.homomorphic.he import Scheme
 from crypto.hpke import SEAL_OVERHEAD
 from protocols.disclosures.names import Disclosure
-from protocols.forms import Exchange
 from protocols.messages import Message, ReleasedMessage
-from protocols.plan.drawn import DrawnPlan
-from protocols.plan.learns import learns
-from protocols.plan.models import Models
-from protocols.plan.noise import CountPlan, NoisePlan
-from protocols.plan.plan import Item
-from protocols.plan.schema import Layout, message_plan
-from protocols.plan.split_plan import SplitPlan
+from protocols.plan.cohorts import DrawnPlan, SplitPlan, TopologyPlan
+from protocols.plan.learns import Models, learns
+from protocols.plan.plan import CountPlan, Item, Layout, NoisePlan, message_plan
 from protocols.plan.steps import Part, Step, Way, item_id
-from protocols.plan.topology import TopologyPlan
 from protocols.policy.guard import describe, find
 from protocols.policy.guards import UnsafeClear
 from protocols.policy.policy import PrivacyPolicy
+from protocols.rounds import Exchange
 from protocols.wire.codec import bundle_bytes
 from protocols.wire.envelope import envelope_bytes, header_bytes
 from protocols.wire.roles import Role, longest

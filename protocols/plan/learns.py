@@ -1,27 +1,301 @@
-"""In words: what each role learns from an item, and what a reader of the plan must know.
+"""How clients see to it that a model they are handed is no crafted one.
 
-What only one disclosure says stands in its folder's `words.py`.
+Whoever chooses the model chooses what its gradient tells: a crafted one makes a total show single
+records (attack A20). So each exchange that hands out a model is planned in one of three ways:
+
+    recomputed  the client draws the first model from the plan's public seed, and computes each
+                later one from the last total, which has a check that only clients can make; the
+                model itself is not sent
+    bounded     the client takes what it is sent, unless it moved further from the last model than
+                what clients may send can move it; loose where sums are weighted by records
+    as sent     the client takes what it is sent, and the plan warns of it
+
+Recomputing needs a form whose rounds follow from their totals, masks, and every client paired with
+every other (below 100 clients, in one cohort), as the key of the checks travels with the secrets of
+pairs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final
 
 import numpy as np
 
 from protocols.disclosures._base.words import NETWORK, Planned, words_of
 from protocols.disclosures.names import Disclosure
-from protocols.errors import PolicyError
-from protocols.plan.plan import DataPlan, Item, Plan
-from protocols.plan.steps import Step
+from protocols.errors import NotAdmitted, PolicyError
+from protocols.forms import Form
+from protocols.keys.groups import planned_degree
+from protocols.messages import Message
+from protocols.plan.plan import DataPlan, Item, NoisePlan, Plan
+from protocols.plan.steps import Service, Step
 from protocols.policy.guard import Guard, find
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.accounting import net_epsilon, rounded_up, tails
 from protocols.privacy.noising import divergence
-from protocols.privacy.own_words import own_spending
 from protocols.privacy.record_noise import counted_in
 from protocols.privacy.training import TrainingPlan
+from protocols.rounds import Exchange
+
+RECOMPUTED: Final = "recomputed"
+BOUNDED: Final = "bounded"
+_LOOSE: Final = 4
+"""By how many times the bound of training records may exceed a client's own number: sites declare
+a power of two, and a bound is refused beyond twice what they declare."""
+AS_SENT: Final = "as sent"
+
+
+@dataclass(frozen=True)
+class Models:
+    """What a form's models are, and how clients see to them.
+
+    Attributes:
+        how: one of the three above; empty where no model is handed out.
+        kind: the message that is the model; None without one.
+        exchange: name of the one that moves it.
+        totals: the messages whose totals move it.
+        reach: of the form.
+        weighted: the sum is weighted by records, and divided by their number.
+    """
+
+    how: str = ""
+    kind: type[Message] | None = None
+    exchange: str = ""
+    totals: tuple[type[Message], ...] = ()
+    reach: float = 0.0
+    weighted: bool = False
+
+    def furthest(self, largest: float, records: int) -> float:
+        """Return how far a round of clients within the clip moves a weight.
+
+        A mean that is weighted by records moves by what one record may, not by what a client says
+        of all of its own.
+
+        Args:
+            largest: what one client can say, with the noise of all.
+            records: a client's training records at most.
+        """
+        return self.reach * largest * (min(1.0, _LOOSE / records) if self.weighted else 1.0)
+
+    @classmethod
+    def of(cls, form: Form[Any], policy: PrivacyPolicy, clients: int) -> Models:
+        """Return how the models of an admitted form are seen to, among so many clients."""
+        plain = form.plain or form
+        first = plain.exchanges[0]
+        kind = first.given[0]
+        if not _is_model(kind):
+            return cls()
+        how = BOUNDED if plain.reach else AS_SENT
+        chain = policy.rules.get(Disclosure.SUM, ())
+        sums = all(back.disclosure is Disclosure.SUM for back in first.back)
+        complete = planned_degree(clients, policy) == clients - 1
+        able = plain.by_totals and sums and complete and find(chain, "mask") is not None
+        able = able and not form.drawn  # clients of one cohort do not see the others' totals
+        if able and policy.models == RECOMPUTED:
+            how = RECOMPUTED
+        return cls(how, kind, first.name, first.back, plain.reach, plain.weighted)
+
+    def of_exchange(self, exchange: Exchange) -> str:
+        """Return how clients see to the model that an exchange hands out; empty if it has none."""
+        if self.kind is not None and exchange.given[0] is self.kind:
+            return self.how
+        return AS_SENT if any(map(_is_model, exchange.given)) else ""
+
+    def checked_kinds(self, exchange: str) -> tuple[type[Message], ...]:
+        """Return which of an exchange's sums have a check, the first of what comes back."""
+        return self.totals if (self.how, self.exchange) == (RECOMPUTED, exchange) else ()
+
+    def said(self, exchange: Exchange) -> dict[str, str] | None:
+        """Return what a client learns of a total that it computes the model from; else None."""
+        if self.of_exchange(exchange) != RECOMPUTED:
+            return None
+        names = ", ".join(kind.__name__ for kind in self.totals)
+        return {
+            "client": f"the cohort's total of {names}, from which it computes the model itself; "
+            "one client alone can steer that model and read single records of others in a total",
+            "network": "sender, recipient, time and size",
+        }
+
+
+def _is_model(kind: type[Message]) -> bool:
+    weights = (field.wire in ("f4", "f8") and bool(field.shape) for field in kind.fields)
+    return kind.disclosure is Disclosure.RELEASED and any(weights)
+
+
+# --- What noise of clients' own comes to, as a plan says it: per message, per round, for the run
+# ---
+
+_CLIENT = "client"
+TRUST = "the relay is trusted to put messages in order and to tell nobody whose they are"
+_SCORE = "ToldScore"  # of `algorithms.tasks.evaluation`
+_CHARGED = "chosen by clients' scores, which are charged as said above"
+_OWN_CHOICE = (
+    "no data (each client keeps its best model by its own validation records, and nothing leaves)"
+)
+_NO_DATA: dict[str, str] = {
+    Service.DRAW: "lots, drawn before any data is read",
+    Service.PAIRS: "keys, drawn before any data is read",
+    Service.HEADS: "that heads of ledgers arrived",
+    Service.BUDGET: "how often its privacy budgets were taken from, and a digest of that",
+    Service.TOTALS: "that a total arrived",
+    Service.ASK: "that an Ask arrived",
+    Step.VOTE: "which clients' uploads the aggregator listed",
+    Step.SHARES: "shares of masks, drawn before any data is read",
+    Step.SELF_SHARES: "shares of masks, drawn before any data is read",
+}
+"""What clients send that is made of no data (O16), and why."""
+
+
+def own_spending(items: Sequence[Item]) -> str:
+    """Return, in one sentence, what a run under own noise spends, and message by message (O16).
+
+    Args:
+        items: of the plan.
+    """
+    sent = [item for item in items if item.sender == _CLIENT]
+    noised = [(item, item.noise) for item in sent if item.noise is not None]
+    local = all(noise.local for _, noise in noised)
+    bare = unnoised(items)
+    delta = min(float(noise.delta) for _, noise in noised)
+    run = _epsilon([(noise, item.times) for item, noise in noised], delta)
+    basic = _basic([(noise, item.times) for item, noise in noised], delta)
+    labels = (
+        f"delta = {delta:g} (unit: client; adjacency: {'replace-one' if local else 'zero-out'}; "
+        "model: local; scope: {}; assumptions: nobody else's noise, no credit for sampling)"
+    )
+    whole = (
+        f"epsilon <= {_up(run)}, {labels.format('run')} by Renyi composition, {_up(basic)} by basic"
+    )
+    each = "; ".join(
+        f"{item.id}: {_up(_epsilon([(noise, 1)], delta))} a message, "
+        f"{_up(_epsilon([(noise, max(item.per_round, 1))], delta))} a round, {item.times} messages"
+        f"{_told(item)}"
+        for item, noise in noised
+    )
+    rest = "; ".join(
+        f"{item.id}: no data ({why})" for item in sent if (why := _no_data(item)) is not None
+    )
+    outside = "refusals (one code: faults of the program alone), whether and when a client answers"
+    told = any(message.name == _SCORE for item in sent for message in item.messages)
+    chosen = f"the best round: {_CHARGED if told else _OWN_CHOICE}"
+    if bare:
+        covered = ", ".join(item.id for item, _ in noised)
+        return (
+            f"epsilon = infinity for the run; covered: {covered} with {whole}; not covered: "
+            f"{', '.join(bare)}, {outside}; {each}; {rest}"
+            f"{'; ' + chosen if told else ''}"
+        )
+    order = _order([noise for _, noise in noised])
+    return f"{whole}; {each}; {rest}; {chosen}; not covered: {outside}{order}"
+
+
+def _order(noises: Sequence[NoisePlan]) -> str:
+    """Return what the order of relayed messages is worth, beside the clients' own (O23)."""
+    relayed = [noise for noise in noises if noise.batch]
+    if not relayed:
+        return ""
+    first = relayed[0]
+    if not first.shuffled:
+        mixed = len(set(noises)) > 1
+        why = (
+            "other messages of the run are not relayed"
+            if mixed
+            else f"n too small: {first.batch} honest messages a batch are counted on, for "
+            f"{_up(float(first.pure))} a message in {first.releases} batches"
+        )
+        return f"; behind the relay: no claim ({why}); the epsilon above stands alone"
+    return (
+        f"; behind the relay, never charged and never in the place of the above: epsilon <= "
+        f"{first.shuffled}, delta = {float(first.delta):g} (unit: client; adjacency: replace-one; "
+        f"model: shuffled; scope: run; assumptions: {TRUST}, every batch holds one message each of "
+        f"at least {first.batch} clients that keep to the randomiser, batches added up: "
+        f"{first.releases}); against relay and aggregator together, or fewer such clients, the "
+        "epsilon above alone holds"
+    )
+
+
+def unnoised(items: Sequence[Item]) -> list[str]:
+    """Return the ids of what clients send that has no noise and is not known to hold no data.
+
+    Refusals are said beside every epsilon: their one code is of faults of the program alone.
+    """
+    return [
+        item.id
+        for item in items
+        if item.sender == _CLIENT
+        and item.noise is None
+        and _no_data(item) is None
+        and item.step is not Step.REFUSE
+    ]
+
+
+def check_covered(items: Sequence[Item], policy: PrivacyPolicy) -> None:
+    """Raise NotAdmitted where a policy has own noise and something leaves a client without any.
+
+    A budget is charged for what has noise, so the rest may not leave.
+    """
+    own = any(find(chain, "own_noise") for chain in policy.rules.values())
+    if own and (bare := unnoised(items)):
+        raise NotAdmitted(
+            f"{', '.join(bare)} would leave a client without noise of its own.",
+            why="the epsilon of 'own_noise' is of all that a client sends in the run",
+            fix="take a form whose messages all have a chain with own_noise",
+        )
+
+
+def _no_data(item: Item) -> str | None:
+    """Return why an item of a client is made of no data; None if it is not known to be."""
+    if item.follows:
+        return "follows from what the client was handed"
+    if item.noise is not None or item.step is Step.UP:  # what an algorithm says, as any part
+        return None
+    return _NO_DATA.get(item.step) or _NO_DATA.get(str(item.part))
+
+
+def _told(item: Item) -> str:
+    """Return what of an item is told by itself, with an equal share of its epsilon."""
+    said = [
+        f"{field.name} ({'one drawn of ' + str(prod(field.shape)) if field.shape else 'a number'})"
+        for message in item.messages
+        for field in message.fields
+        if field.told
+    ]
+    return f", of {' and '.join(said)}" if said else ""
+
+
+def _epsilon(sent: Iterable[tuple[NoisePlan, int]], delta: float) -> float:
+    """Return epsilon of so many messages by Rényi composition."""
+    total, off = np.zeros(1), 0.0
+    for noise, times in sent:
+        total = total + times * np.asarray(divergence(noise, 1))
+        off += tails(honest=1, dimension=noise.coordinates, releases=times)
+    return net_epsilon(total, delta, tails=off)[0]
+
+
+def _basic(sent: Sequence[tuple[NoisePlan, int]], delta: float) -> float:
+    """Return epsilon of so many messages by adding up: each has its equal share of delta."""
+    share = delta / sum(times for _, times in sent)
+    return math.fsum(
+        times * (float(noise.pure) if noise.pure else _epsilon([(noise, 1)], share))
+        for noise, times in sent
+    )
+
+
+def _up(value: float) -> str:
+    """Return a number with four figures, never smaller than it is."""
+    if not math.isfinite(value):
+        return "infinity"
+    digits = 3 - math.floor(math.log10(value)) if value > 0 else 3
+    return f"{math.ceil(value * 10.0**digits) / 10.0**digits:.{max(digits, 0)}f}"
+
+
+# --- In words: what each role learns from an item, and what a reader of the plan must know ---
+#
+# What only one disclosure says stands in its folder's `words.py`.
 
 _CLEAR = "EVERYTHING: the message in clear"
 BUDGET_WITHOUT_NOISE = (

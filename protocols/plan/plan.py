@@ -1,8 +1,4 @@
-"""The plan: everything that would leave each party, made without touching the data.
-
-A plan is plain data (its JSON Schema: ``secure-fgl schema plan``). Its digest stands in every
-signed header, and the gateway refuses what is not in it: another message, recipient, size or count.
-"""
+"""What a plan says of the noise of one item."""
 
 from __future__ import annotations
 
@@ -10,23 +6,110 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, Protocol
 
 from pydantic import Field as Setting
 from pydantic import model_validator
 
-from crypto.signing.canonical import canonical
+from crypto.quantiser import Grid
+from crypto.signing import canonical
 from protocols.disclosures.names import Disclosure
-from protocols.plan.drawn import DrawnPlan
-from protocols.plan.noise import CountPlan, NoisePlan
-from protocols.plan.split_plan import SplitPlan
+from protocols.errors import NotInPlan
+from protocols.messages import Field, Message
+from protocols.plan.cohorts import DrawnPlan, SplitPlan, TopologyPlan
 from protocols.plan.steps import Part, Service, Step, Way, item_id, not_planned
-from protocols.plan.topology import TopologyPlan
+from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.training import TrainingPlan
 from protocols.shown import Shown
 from protocols.strict import Strict
 from protocols.versions import PLAN
+from protocols.wire.roles import Role, names
+from protocols.wire.roster import AGGREGATOR_NAME
+
+
+class NoisePlan(Strict):
+    """The noise of one item; numbers that are not whole are decimal texts.
+
+    Attributes:
+        mechanism: ``discrete_gaussian`` or ``discrete_laplace``, or a local randomiser's name.
+        sigma: standard deviation (scale, for Laplace) of one client's noise, in grid steps; empty
+            where a randomiser adds none.
+        l2, l1: largest norms of one vector in grid steps; empty likewise.
+        coordinates: entries that are noised.
+        honest: noise shares that are counted on (O18).
+        margin: head-room, in grid steps of a total, on either side (O19).
+        releases: of one client, in the whole run.
+        epsilon, delta: the target for the run.
+        adjacency: ``zero-out``: the vector is compared with none, and all honest shares hide it;
+            ``replace-one``: with any other vector, which may be twice its norm away, and only the
+            client's own share hides it.
+        pure: epsilon of one message, at delta 0, of mechanisms that have one; else empty.
+        batch: messages of honest clients in every batch that a relay puts in order, at least; 0
+            without a relay.
+        shuffled: epsilon of the run at `delta` against who reads such batches, while the relay
+            works for nobody else; empty where the order is worth nothing that is known.
+    """
+
+    mechanism: str
+    sigma: str
+    l2: str
+    l1: str
+    coordinates: int
+    honest: int
+    margin: int
+    releases: int
+    epsilon: str
+    delta: str
+    adjacency: Literal["zero-out", "replace-one"] = "zero-out"
+    pure: str = ""
+    batch: int = 0
+    shuffled: str = ""
+
+    @property
+    def local(self) -> bool:
+        """Whether one client's own noise is all that is counted on."""
+        return self.adjacency == "replace-one"
+
+    @property
+    def apart(self) -> float:
+        """By how many of its norms two neighbouring vectors differ at most."""
+        return 2.0 if self.local else 1.0
+
+
+class CountPlan(Strict):
+    """The noise of one item that hides single records; numbers not whole are decimal texts.
+
+    Attributes:
+        unit: the records: ``graph``: counts of scored graphs (`record_noise`); ``node``: rows of
+            nodes' features (`row_noise`).
+        mechanism: ``discrete_gaussian`` or ``discrete_laplace``.
+        scale: of the noise on a field, in units of what one record moves it by; on a row, in units
+            of the clip.
+        fields: of one message, noised ones: one record moves each by its unit at most. Of rows,
+            those that one node enters at most.
+        entries: numbers that are noised.
+        margin: head-room of a total on either side (O19); 0 where words have room.
+        releases: of one client, in the whole run.
+        epsilon, delta: for one record and the run.
+    """
+
+    unit: Literal["graph", "node"] = "graph"
+    mechanism: Literal["discrete_gaussian", "discrete_laplace"]
+    scale: str
+    fields: int
+    entries: int
+    margin: int
+    releases: int
+    epsilon: str
+    delta: str
+
+
+# --- The plan: everything that would leave each party, made without touching the data ---
+#
+# A plan is plain data (its JSON Schema: ``secure-fgl schema plan``). Its digest stands in every
+# signed header, and the gateway refuses what is not in it: another message, recipient, size or
+# count.
 
 
 class FieldPlan(Strict):
@@ -82,7 +165,7 @@ class Item(Strict):
         guards: the protection, in order.
         noise: what is added before it is protected; None without a noise guard.
         counted: what is added to its counts of single records; None without that guard.
-        model: of what hands a model out, how a client sees to it; see `protocols.plan.models`.
+        model: of what hands a model out, how a client sees to it; see `protocols.plan.learns`.
         checked: of a sum, how many of its first integers have a check that clients alone can make
             and verify; they compute the model from these.
         reader: of a sum, ``client`` if one client of its cohort reads the total, all in turn.
@@ -343,3 +426,215 @@ def plugin_of(entry: str) -> tuple[str, str] | None:
     """Return kind and name of a plug-in whose digest stands in `code`; None for other entries."""
     found = _PLUGIN.match(entry)
     return (found[1], found[2]) if found else None
+
+
+# --- Who takes part in a run: every party's name and role, as they follow from plan and policy ---
+
+
+def roles_of(plan: Plan, policy: PrivacyPolicy) -> dict[str, Role]:
+    """Return the role of every party of a run, by name."""
+    found = {AGGREGATOR_NAME: Role.AGGREGATOR, **dict.fromkeys(plan.clients, Role.CLIENT)}
+    for role in Role:
+        if role not in (Role.AGGREGATOR, Role.CLIENT):
+            found |= dict.fromkeys(names(role, plan.items, policy), role)
+    return found
+
+
+# --- What a message says, as plans print it; and the check that a class still says just that ---
+
+
+class Column(Protocol):
+    """One field of a message on a grid."""
+
+    @property
+    def message(self) -> str:
+        """Name of the message."""
+
+    @property
+    def field(self) -> Field:
+        """The field."""
+
+    @property
+    def grid(self) -> Grid | None:
+        """Its grid; None for exact counts."""
+
+
+class Layout(Protocol):
+    """Where fields stand on a grid, whose bounds and steps a plan prints."""
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        """The fields, in order."""
+
+
+def message_plan(
+    kind: type[Message], dims: Mapping[str, int], layout: Layout | None = None
+) -> MessagePlan:
+    """Return a message type with the sizes that `dims` gives it.
+
+    Args:
+        kind: the message type.
+        dims: sizes of named dimensions.
+        layout: for messages on a grid, the layout whose bounds and steps are printed.
+    """
+    grids = {}
+    if layout is not None:
+        grids = {c.field.name: c.grid for c in layout.columns if c.message == kind.__name__}
+    fields = []
+    for field in kind.fields:
+        grid = grids.get(field.name)
+        fields.append(
+            FieldPlan(
+                name=field.name,
+                dtype=field.wire,
+                shape=field.sizes(dims),
+                dims=", ".join(str(part) for part in field.shape),
+                unit=field.unit,
+                meaning=field.meaning,
+                carried=str(field.carried or ""),
+                bound=repr(grid.bound) if grid else "",
+                step=repr(grid.step) if grid else "",
+                told=field.told,
+                moves=field.moves,
+            )
+        )
+    return MessagePlan(name=kind.__name__, disclosure=kind.disclosure, fields=tuple(fields))
+
+
+def check_schema(
+    kind: type[Message],
+    planned: MessagePlan,
+    dims: Mapping[str, int],
+    layout: Layout | None = None,
+) -> None:
+    """Raise NotInPlan unless `kind` has exactly the planned fields, bounds and steps included."""
+    if message_plan(kind, dims, layout) != planned:
+        raise NotInPlan(
+            f"The message {kind.__name__} is not the one in the plan: its fields differ.",
+            why="the algorithm's file changed after the plan was made",
+            fix="make a new plan, and have it approved",
+        )
+
+
+# --- What one plan would do beyond another, which somebody approved ---
+
+_SAME = (
+    "version",
+    "algorithm",
+    "form",
+    "data",
+    "policy",
+    "policy_digest",
+    "policy_fields",
+    "scheme",
+    "budget",
+    "dims",
+    "seed",
+    "training",
+    "splits",
+    "drawn",
+    "topology",
+)
+
+
+_ITEM_SAME = (
+    "exchange",
+    "part",
+    "step",
+    "way",
+    "label",
+    "sender",
+    "recipient",
+    "disclosure",
+    "messages",
+    "guards",
+    "unsafe",
+    "dims",
+    "noise",
+    "counted",
+    "model",
+    "checked",
+    "reader",
+    "follows",
+    "learns",
+)
+
+
+def code_drift(approved: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
+    """List whose code is not the approved one: disclosures' folders, and plug-ins."""
+    found = []
+    for entry in sorted({*approved, *wanted}):
+        if approved.get(entry) == wanted.get(entry):
+            continue
+        kind, name = plugin_of(entry) or ("code", f"protocols/disclosures/{entry}")
+        what = f"plug-in {name} ({kind})" if plugin_of(entry) else f"code: {name}"
+        if entry not in approved:
+            found.append(f"{what}: not in the approved plan")
+        elif entry not in wanted:
+            found.append(f"{what}: in the approved plan, and not here")
+        else:
+            found.append(f"{what}: another one is here than was approved")
+    return found
+
+
+def drift(approved: Plan, wanted: Plan) -> list[str]:
+    """List what `wanted` would do beyond `approved`; empty if nothing is new.
+
+    Fewer rounds, fewer items and a larger minimum cohort are no drift; everything else is.
+    """
+    found = [
+        _change(name, getattr(approved, name), getattr(wanted, name))
+        for name in _SAME
+        if getattr(approved, name) != getattr(wanted, name)
+    ]
+    found += code_drift(approved.code, wanted.code)
+    if wanted.minimum_records < approved.minimum_records:
+        found.append("minimum_records: sites with records of fewer persons would train")
+    if wanted.smallest_cohort < approved.smallest_cohort:
+        found.append("smallest_cohort: smaller groups would be opened")
+    if _fewer(approved.withstands, wanted.withstands):
+        found.append("withstands: fewer clients that help the aggregator open single uploads")
+    if strangers := sorted(set(wanted.clients) - set(approved.clients)):
+        found.append(f"clients: {len(strangers)} new")
+    if wanted.rounds > approved.rounds:
+        found.append(f"rounds: {approved.rounds} became {wanted.rounds}")
+    found += [f"warning: {text}" for text in wanted.warnings if text not in approved.warnings]
+    old = {item.id: item for item in approved.items}
+    for item in wanted.items:
+        if item.id not in old:
+            found.append(f"{item.id}: new ({item.sender} -> {item.recipient}, {item.disclosure})")
+        else:
+            found += _item_drift(old[item.id], item)
+    return found
+
+
+def _fewer(old: int | None, new: int | None) -> bool:
+    """Tell whether a plan withstands fewer than another one; without masks nothing is claimed."""
+    return old is not None and (new is None or new < old)
+
+
+_LONGEST = 40
+"""Characters of a value that is shown; digests and sentences are longer."""
+
+
+def _change(name: str, old: Any, new: Any) -> str:
+    """Say what changed, with both values where they are short."""
+    if isinstance(old, Strict) and isinstance(new, Strict):
+        old, new = old.model_dump(), new.model_dump()
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        keys = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
+        return f"{name}: {', '.join(keys)} changed"
+    if all(isinstance(value, str | int) and len(str(value)) <= _LONGEST for value in (old, new)):
+        return f"{name}: {old!r} became {new!r}"
+    return f"{name} changed"
+
+
+def _item_drift(old: Item, new: Item) -> list[str]:
+    found = []
+    for name in _ITEM_SAME:
+        if getattr(old, name) != getattr(new, name):
+            found.append(f"{new.id}: {name} changed")
+    for name in ("bytes", "body", "per_round", "times"):
+        if getattr(new, name) > getattr(old, name):
+            found.append(f"{new.id}: {name} grew from {getattr(old, name)} to {getattr(new, name)}")
+    return found

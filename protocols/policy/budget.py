@@ -8,8 +8,8 @@ from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import Field
 
-from crypto.signing.checkpoint import Checkpoint
-from crypto.signing.signatures import VerifyKey
+from crypto.merkle import Checkpoint
+from crypto.signing import VerifyKey
 from protocols.strict import Strict
 
 __all__ = ["Budget", "Headed", "Reserve", "Unit", "budget_key", "budget_origin"]

@@ -1,40 +1,202 @@
-"""The privacy policy: what the data owner allows, in which protected form. Deny by default."""
+"""Who must sign a plan before it runs, with the public key that each signs with."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, ValidationError, model_validator
 
 from protocols.disclosures._base.rules import rules_of
 from protocols.disclosures.names import Disclosure
-from protocols.errors import CohortTooSmall, NotAdmitted, PolicyError
-from protocols.evidence.canaries import Canaries, planted_objection
-from protocols.evidence.capture import Capture
+from protocols.errors import CohortChanged, CohortTooSmall, NotAdmitted, PolicyError
+from protocols.evidence.captures import Canaries, Capture, planted_objection
 from protocols.forms import Algorithm, Form
-from protocols.policy.admission import counted_objection, private_objection
-from protocols.policy.approvers import Approvers
+from protocols.policy.admission import (
+    bare_objection,
+    check_chain,
+    check_one_target,
+    check_records,
+    counted_objection,
+    private_objection,
+)
 from protocols.policy.budget import Budget, Unit
-from protocols.policy.chains import check_chain
-from protocols.policy.cohort_changes import CohortChanges
 from protocols.policy.guard import Guard, find
 from protocols.policy.guards import AnyGuard, UnsafeClear
-from protocols.policy.own_noise import bare_objection, check_one_target, check_records
 from protocols.policy.presets import FACTS
-from protocols.policy.release import Audit, Release
-from protocols.policy.retention import Retention, check_kept
 from protocols.policy.words import Explained
 from protocols.privacy.training import Training
-from protocols.strict import nearest, not_yaml, problems, read_yaml
+from protocols.strict import Strict, nearest, not_yaml, problems, read_yaml
+from protocols.wire.roles import Role
 
-__all__ = ["PRESETS", "Budget", "Capture", "PrivacyPolicy"]
+__all__ = [
+    "FEWEST_OTHERS",
+    "PRESETS",
+    "Approvers",
+    "Attack",
+    "Audit",
+    "Budget",
+    "Capture",
+    "CohortChanges",
+    "Days",
+    "Kept",
+    "PrivacyPolicy",
+    "Release",
+    "Retention",
+    "S",
+    "check_kept",
+    "divided",
+    "whole",
+]
+
+_Name = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,40}$")]
+_Key = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+def _distinct(found: dict[str, str]) -> dict[str, str]:
+    if len(set(found.values())) != len(found):
+        raise ValueError("two names of approvals have one key, and would be one approver")
+    return found
+
+
+Approvers = Annotated[dict[_Name, _Key], Field(max_length=20), AfterValidator(_distinct)]
+"""Name -> Ed25519 public key, 64 lower-case hexadecimal digits; at most twenty."""
+
+
+# --- What may be taken out of a run afterwards: models, and figures of attacks at single sites ---
+
+Attack = Annotated[str, StringConstraints(pattern=r"^A\d{2}$")]
+
+
+class Release(Strict):
+    """What holds models back at the end of a run.
+
+    Nothing of it concerns messages: whoever runs our program keeps a model locked, and takes it out
+    no sooner. A changed program has the model in its memory all the same.
+
+    Attributes:
+        requires: ids of attacks. Each must have been run on the run with another verdict than FAIL,
+            or been accepted.
+        until: ``signed``: until then, or until every client signed a waiver for the attack, with an
+            owner, a reason and a last day.
+    """
+
+    requires: tuple[Attack, ...] = Field(min_length=1, max_length=40)
+    until: Literal["signed"] = "signed"
+
+
+class Audit(Strict):
+    """What a site hands on of the attacks that it runs on its own side.
+
+    Attributes:
+        share: ids of attacks. Their figures go into what the site hands over without being asked
+            for again; figures of other attacks stay at the site, unless it says ``--yes``.
+    """
+
+    share: tuple[Attack, ...] = Field(min_length=1, max_length=40)
+
+
+# --- How long a party keeps what it has of a run. How long captured rounds are, `Capture` says ---
+
+Days = Annotated[int, Field(ge=1, le=36_500, strict=True)]
+
+
+class Kept(Strict):
+    """How long the parties of one role keep what they have, in days from a ledger's last entry.
+
+    Attributes:
+        ledgers: the ledger, with all else that is left of the run at the party; None: for ever.
+        models: the models; None: as long as the ledger.
+    """
+
+    ledgers: Days | None = None
+    models: Days | None = None
+
+    @model_validator(mode="after")
+    def _models_go_first(self) -> Kept:
+        if self.ledgers is not None and self.models is not None and self.models > self.ledgers:
+            raise ValueError("models are kept no longer than the ledger that says whose they are")
+        return self
+
+
+Retention = dict[Role, Kept]
+"""By role; one that is not named keeps what it has for as long as it likes."""
+
+
+def check_kept(retention: Mapping[Role, Kept], capture: Capture | None) -> None:
+    """Raise ValueError if captured rounds are kept longer than the ledger that names them."""
+    for role, kept in retention.items():
+        if capture is not None and kept.ledgers is not None and kept.ledgers < capture.days:
+            raise ValueError(f"{role} keeps captured rounds longer than the ledger that names them")
+
+
+# --- Which changes of the cohort a policy lets pass: what the totals of one run tell when combined
+# ---
+#
+# Totals at nearly one model can be added and subtracted. Whoever is in some of them and not in
+# others stands out: the served cohorts cut the clients into groups, each of clients that were
+# always in a total together. Any combination of totals weighs all members of a group alike, so it
+# rests on whole groups, and is of fewer clients than the policy's smallest cohort only if some
+# group is. Looking at pairs of cohorts is not enough: of ten clients, all of them, the first five
+# and the last six differ by four or more each, and the first less the other two is one client's
+# update.
+#
+# Sets of clients are whole numbers: bit i is client i of the roster.
+
+CohortChanges = Literal["any", "floor", "fixed"]
+
+
+def divided(groups: Sequence[int], cohort: int, rule: CohortChanges, least: int) -> tuple[int, ...]:
+    """Return the groups into which clients are cut once this cohort is served as well.
+
+    Args:
+        groups: disjoint, of the cohorts so far.
+        cohort: to be served.
+        rule: `floor`: no group is smaller than `least`; `fixed`: cohorts that overlap are equal;
+            `any`: all cohorts are served.
+        least: clients of the policy's smallest cohort.
+
+    Raises:
+        CohortChanged: the rule forbids it.
+    """
+    known, parts = 0, list[int]()
+    for group in groups:
+        known |= group
+        parts += [part for part in (group & cohort, group & ~cohort) if part]
+    if new := cohort & ~known:
+        parts.append(new)
+    if rule == "fixed" and cohort & known and cohort not in groups:
+        raise CohortChanged(
+            "A sum is of other clients than an earlier one of this run (cohort_changes: fixed).",
+            why="a client vanished, or the aggregator asks for totals to subtract",
+            fix="ask the very same clients again, or agree on cohort_changes: floor",
+        )
+    if rule == "floor" and min(part.bit_count() for part in parts) < least:
+        raise CohortChanged(
+            f"Totals of this run could be combined into one of fewer than {least} clients "
+            "(cohort_changes: floor).",
+            why="a few clients vanished, or the aggregator asks for totals to subtract",
+            fix=f"leave out nobody, or at least {least} clients that were always asked together",
+        )
+    return tuple(parts)
+
+
+def whole(groups: Sequence[int], cohort: int) -> int:
+    """Return those of a cohort whose whole group is in it."""
+    found = 0
+    for group in groups:
+        if group & cohort == group:
+            found |= group
+    return found
+
+
+# --- The privacy policy: what the data owner allows, in which protected form. Deny by default ---
 
 S = TypeVar("S")
 

@@ -10,7 +10,7 @@ from protocols.disclosures.neighbour_sum.guards import MaskNeighbours
 from protocols.disclosures.similarity.guards import Cosine, Normalise
 from protocols.disclosures.sum.guards import Ckks, He, Mask, Noise
 from protocols.disclosures.weighted_sum.guards import Weigh
-from protocols.evidence.capture import Capture
+from protocols.evidence.captures import Capture
 from protocols.policy.budget import Budget
 from protocols.policy.guard import Guard, find
 from protocols.policy.guards import Clip, OwnNoise, Quantise, Relay, Seal, Sign, UnsafeClear

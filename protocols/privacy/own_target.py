@@ -1,9 +1,4 @@
-"""One target for all that a client sends under its own noise, whatever discloses it.
-
-Each disclosure calibrates its noise as if an epsilon were its alone; what all of them come to is
-added up by Rényi composition. Where several stand beside each other that epsilon is made smaller
-for all of them alike, until the sum is within the policy's target.
-"""
+"""By how much the mean of clients' own-noised messages errs, planned without data."""
 
 from __future__ import annotations
 
@@ -21,22 +16,55 @@ from protocols.disclosures.noised.randomiser import (
     parts_of,
     plan_own,
     planned_parts,
+    randomiser_of,
+    tells,
 )
 from protocols.errors import NotAdmitted, NotInPlan, PolicyError
 from protocols.forms import Exchange
-from protocols.plan.noise import NoisePlan
-from protocols.plan.plan import Plan
+from protocols.plan.plan import Item, NoisePlan, Plan
 from protocols.plan.steps import Step
+from protocols.policy.admission import check_own_noise
 from protocols.policy.guard import Guard, find, guard_of
-from protocols.policy.guards import OwnNoise, Quantise
-from protocols.policy.own_noise import check_own_noise
+from protocols.policy.guards import Clip, OwnNoise, Quantise
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.accounting import WRAP, net_epsilon, tails
 from protocols.privacy.noising import divergence, plan_noise
 from protocols.privacy.own_noise import check_useful
 from protocols.privacy.shuffled import run_epsilon
 
-__all__ = ["Vectors", "check_own", "of_exchanges", "of_plan", "own_noises"]
+
+def error_of_one(item: Item, policy: PrivacyPolicy) -> float:
+    """Return the error of one client's message in units of the clip norm; a mean's is this / √n.
+
+    The root of the expected squared error, all entries together.
+
+    Raises:
+        ValueError: the item has no noise of its client's own.
+        PolicyError: its noise cannot be drawn.
+    """
+    noise, chain = item.noise, policy.rules.get(item.disclosure, ())
+    clip, quantise = guard_of(chain, Clip), guard_of(chain, Quantise)
+    if noise is None or not noise.local or clip is None:
+        raise ValueError(f"{item.id} has no noise of its client's own")
+    if item.disclosure is Disclosure.NOISED:
+        parts = planned_parts(item)
+        made = randomiser_of(noise, parts, clip.bound, item.label)
+        return math.sqrt(made.variance(1)) / (len(parts) ** 0.5 if tells(parts) else clip.bound)
+    levels = float((1 << ((quantise or Quantise()).bits - 1)) - 1)
+    spread = float(noise.sigma) * (math.sqrt(2.0) if "laplace" in noise.mechanism else 1.0)
+    return spread * math.sqrt(noise.coordinates) / levels
+
+
+def clients_needed(error: float) -> int:
+    """Return from how many clients on the mean's error is below the clip; see `error_of_one`."""
+    return math.ceil(error * error)
+
+
+# --- One target for all that a client sends under its own noise, whatever discloses it ---
+#
+# Each disclosure calibrates its noise as if an epsilon were its alone; what all of them come to is
+# added up by Rényi composition. Where several stand beside each other that epsilon is made smaller
+# for all of them alike, until the sum is within the policy's target.
 
 Found = tuple[tuple[Parts | int, int], ...]
 Vectors = Mapping[Disclosure, Found]

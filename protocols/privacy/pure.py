@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from crypto.ldp.odds import MAX_EPSILON
+from crypto.ldp import MAX_EPSILON
 from protocols.errors import PolicyError
 from protocols.privacy.renyi import ORDERS, net_epsilon
 

@@ -27,8 +27,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import RecordNoise
 from protocols.disclosures.sum.layout import SumLayout
 from protocols.errors import NotInPlan, PolicyError
-from protocols.plan.noise import CountPlan
-from protocols.plan.plan import Item, MessagePlan, Plan
+from protocols.plan.plan import CountPlan, Item, MessagePlan, Plan
 from protocols.plan.steps import Step
 from protocols.policy.budget import Unit
 from protocols.policy.guard import guard_of

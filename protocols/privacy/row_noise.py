@@ -27,8 +27,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.row_sum.guards import WIDTH, RowNoise, Rows
 from protocols.disclosures.row_sum.protocol.wire import MOST
 from protocols.errors import NotInPlan, PolicyError
-from protocols.plan.noise import CountPlan
-from protocols.plan.plan import Plan
+from protocols.plan.plan import CountPlan, Plan
 from protocols.plan.steps import Step
 from protocols.policy.guard import guard_of
 from protocols.policy.guards import Quantise

@@ -9,7 +9,7 @@ The registry is this folder; `protocols.wire.roster.Role` is made of its files. 
 and may hold, where a role serves others,
 
     count        how many of the names a run needs: of the plan's items and the policy; else all
-    plan         what it adds to the plan for one kind of Ask; see `protocols.plan.planner`
+    plan         what it adds to the plan for one kind of Ask; see `protocols.plan.planning`
     AGGREGATOR   the aggregator's part in its work, a `protocols.sessions.part.SessionPart`
     CLIENT       the client's part in it
 

@@ -15,20 +15,15 @@ from protocols.errors import BadEnvelope, RemoteProtocolError, RoundLost, UnfitM
 from protocols.evidence.ledger import Ledger
 from protocols.forms import Form
 from protocols.rounds import Ask, Reply
-from protocols.sessions.asked_clusters import AskedClusters
-from protocols.sessions.drawing.drawn import Drawn
-from protocols.sessions.engine import Session
-from protocols.sessions.part import Delivery, Scope, SessionPart, part_name
-from protocols.sessions.services.asked import Asked, Held
-from protocols.sessions.services.budget_heads import Cosigning
-from protocols.sessions.services.calling import Calling
-from protocols.sessions.services.epoch_keys import EpochKeys
-from protocols.sessions.services.exchanges import Exchanges
-from protocols.sessions.services.heads import Heads
-from protocols.sessions.services.refusals import Refusals
-from protocols.sessions.services.survivors import Survivors
-from protocols.sessions.stream import Outgoing, Stream
-from protocols.sessions.table import Event, State, table
+from protocols.sessions.asking import Asked, Exchanges, Held, Refusals
+from protocols.sessions.calling import Calling
+from protocols.sessions.clusters import AskedClusters
+from protocols.sessions.drawing import Drawn
+from protocols.sessions.engine import Outgoing, Session, Stream
+from protocols.sessions.epoch_keys import EpochKeys
+from protocols.sessions.heads import Cosigning, Heads
+from protocols.sessions.part import Delivery, Event, Scope, SessionPart, State, part_name, table
+from protocols.sessions.survivors import Survivors
 from protocols.wire.roles import Role, brought
 from protocols.wire.roster import AGGREGATOR_NAME
 from protocols.wire.run_context import RunContext

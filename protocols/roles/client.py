@@ -16,35 +16,27 @@ from protocols.errors import (
     UnfitMessage,
     WrongStage,
 )
-from protocols.evidence.canaries import canary_words, commitment, new_secret
+from protocols.evidence.captures import canary_words, commitment, new_secret
 from protocols.evidence.ledger import Ledger
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
 from protocols.plan.plan import Item
 from protocols.plan.steps import Service, Step
 from protocols.privacy.own_noise import reals, silent
-from protocols.sessions.cluster_history import ClusterHistory
-from protocols.sessions.drawing.client import LotDrawing
-from protocols.sessions.engine import Delivery, Session
-from protocols.sessions.part import Takes
-from protocols.sessions.services.answering import Answering
-from protocols.sessions.services.pair_secrets import PairSecrets
-from protocols.sessions.services.progress import Progress
-from protocols.sessions.services.public_keys import PublicKeys
-from protocols.sessions.services.receipts import Receipts
-from protocols.sessions.services.spending import Spending
+from protocols.sessions.clusters import ClusterHistory
+from protocols.sessions.drawing import LotDrawing
+from protocols.sessions.engine import Answering, Delivery, Progress, Session
+from protocols.sessions.epoch_keys import PairSecrets, PublicKeys
+from protocols.sessions.heads import Receipts, Spending
+from protocols.sessions.part import Event, State, Takes, table
 from protocols.sessions.store.recording import keeps_given
-from protocols.sessions.table import Event, State, table
 from protocols.wire.codec import pieces
-from protocols.wire.cohorts import as_set
 from protocols.wire.control import Acknowledgement, Call, Cluster, Place, beside
-from protocols.wire.header import Header
+from protocols.wire.envelope import Header, Where
 from protocols.wire.inbox import Incoming
-from protocols.wire.inputs_digest import SHARED, bytes_digest
 from protocols.wire.roles import Role, brought
-from protocols.wire.roster import cohort_digest
+from protocols.wire.roster import SHARED, as_set, bytes_digest, cohort_digest
 from protocols.wire.run_context import RunContext
-from protocols.wire.where import Where
 
 _SETUP = (Service.KEYS, Service.PAIRS, Service.DRAW)
 _AGAIN = {Event.KEY: State.READY, Event.PAIR: State.READY}
@@ -86,7 +78,7 @@ class ClientSession(Session):
     receipts: Receipts
     clusters: ClusterHistory
     canary_secret: bytes = b""
-    """Of this client's canaries; see `protocols.evidence.canaries`. Empty: it has none."""
+    """Of this client's canaries; see `protocols.evidence.captures`. Empty: it has none."""
 
     def __init__(
         self, context: RunContext, ledger: Ledger, rounding: bytes, *, site: Any, form: Form[Any]

@@ -9,11 +9,10 @@ never (O5, O8).
 from __future__ import annotations
 
 from protocols.disclosures.registry import each
-from protocols.sessions.engine import Session
-from protocols.sessions.services.answering import Answering
-from protocols.sessions.services.openings import Openings
-from protocols.sessions.services.secret_keys import SecretKeys
-from protocols.sessions.table import Event, State, table
+from protocols.sessions.engine import Answering, Session
+from protocols.sessions.epoch_keys import SecretKeys
+from protocols.sessions.part import Event, State, table
+from protocols.sessions.survivors import Openings
 
 _TABLE = table(
     {

@@ -10,9 +10,8 @@ some vectors of those who hold its tags; it cannot open them, but with any clien
 from __future__ import annotations
 
 from protocols.disclosures.registry import each
-from protocols.sessions.engine import Session
-from protocols.sessions.services.answering import Answering
-from protocols.sessions.table import STEPS
+from protocols.sessions.engine import Answering, Session
+from protocols.sessions.part import STEPS
 
 
 class MatcherSession(Session):

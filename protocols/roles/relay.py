@@ -15,9 +15,8 @@ whose mixtures go by what they hold); tell senders to the aggregator.
 from __future__ import annotations
 
 from protocols.disclosures.registry import each
-from protocols.sessions.engine import Session
-from protocols.sessions.services.answering import Answering
-from protocols.sessions.table import STEPS
+from protocols.sessions.engine import Answering, Session
+from protocols.sessions.part import STEPS
 
 
 class RelaySession(Session):

@@ -10,9 +10,8 @@ the other server, with which all tags are open.
 from __future__ import annotations
 
 from protocols.disclosures.registry import each
-from protocols.sessions.engine import Session
-from protocols.sessions.services.answering import Answering
-from protocols.sessions.table import STEPS
+from protocols.sessions.engine import Answering, Session
+from protocols.sessions.part import STEPS
 
 
 class TagServerSession(Session):

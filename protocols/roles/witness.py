@@ -13,12 +13,10 @@ from protocols.disclosures._evaluated.ciphers import witness_count
 from protocols.disclosures.registry import each
 from protocols.plan.plan import Item
 from protocols.plan.steps import Service
-from protocols.sessions.engine import Session
-from protocols.sessions.services.answering import Answering
-from protocols.sessions.services.progress import Progress
-from protocols.sessions.services.public_keys import PublicKeys
-from protocols.sessions.table import Event, State, table
-from protocols.wire.header import Header
+from protocols.sessions.engine import Answering, Progress, Session
+from protocols.sessions.epoch_keys import PublicKeys
+from protocols.sessions.part import Event, State, table
+from protocols.wire.envelope import Header
 
 _TABLE = table(
     {

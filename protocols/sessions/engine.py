@@ -1,36 +1,223 @@
-"""The engine under every role: state by table, gateway, inbox, ledger, and who takes what.
-
-A role's session inherits from `Session` alone and is made of parts (`protocols.sessions.part`).
-"""
+"""What leaves a session in one exchange: deliveries, all at once or a batch at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import IntEnum
+from itertools import islice
 from typing import Any, ClassVar, Protocol, Self, cast, get_type_hints
 
-from protocols.errors import BadEnvelope, LocalProtocolError
+from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay
 from protocols.evidence.ledger import Ledger
+from protocols.keys.groups import epoch_of
 from protocols.messages import Message
 from protocols.plan.plan import Item
 from protocols.plan.steps import Part, Step
+from protocols.sessions.asking import refusal
 from protocols.sessions.part import (
     Captures,
     Delivery,
+    Engine,
+    Event,
     M,
     Scope,
     SessionPart,
+    State,
+    Table,
     Takes,
+    advance,
     part_name,
 )
-from protocols.sessions.services.answering import Answering
-from protocols.sessions.table import Event, State, Table, advance
+from protocols.wire.envelope import Header, Where, beginning, is_again
 from protocols.wire.gateway import Gateway
-from protocols.wire.header import Header
 from protocols.wire.inbox import Inbox, Incoming
+from protocols.wire.roles import Role
 from protocols.wire.run_context import RunContext
-from protocols.wire.where import Where
 
-__all__ = ["Delivery", "Keeper", "Session"]
+__all__ = [
+    "Answering",
+    "Committing",
+    "Delivery",
+    "Keeper",
+    "Outgoing",
+    "Phase",
+    "Progress",
+    "Session",
+    "Stream",
+]
+
+
+class Stream:
+    """Deliveries that are made while they are carried, a batch at a time, and not held all at once.
+
+    Each batch is recorded, and its record durable, before it is handed out.
+
+    Args:
+        session: makes them.
+        deliveries: makes the next one when it is asked for.
+        size: of a batch.
+    """
+
+    def __init__(self, session: Committing, deliveries: Iterable[Delivery], size: int) -> None:
+        self._session, self._deliveries, self._size = session, iter(deliveries), size
+
+    def batches(self) -> Iterator[list[Delivery]]:
+        """Yield all deliveries, once; whatever fails ends the session."""
+        try:
+            while batch := list(islice(self._deliveries, self._size)):
+                self._session.commit()
+                yield batch
+        except Exception as error:
+            self._session.die(error)
+            raise
+
+
+Outgoing = Sequence[Delivery] | Stream
+"""What leaves in one exchange."""
+
+
+class Committing(Protocol):
+    """What a stream needs of a session."""
+
+    def commit(self) -> None:
+        """Make state and ledger durable."""
+
+    def die(self, error: BaseException) -> None:
+        """End the session for good."""
+
+
+# --- The order of what happens in one Ask, at the aggregator ---
+#
+# One phase at a time: a part begins its phase when the one before is over, is asked to go on when
+# an exchange's answers are in, and says that it is done by returning None. Phases that an Ask does
+# not want are left out; parts of one phase follow each other, by name.
+
+
+class Phase(IntEnum):
+    """Where an Ask stands; the order is the order of the numbers."""
+
+    BEFORE_ASK = 1  # rows that it hands out are weighed, witnessed and opened
+    ANSWERS = 2  # it goes out, and the cohort answers
+    SETTLE = 3  # who did not answer has vanished; those who did are its survivors
+    UNLINK = 4  # a relay takes the senders off mixtures
+    MATCH = 5  # tags are made and compared, and cells add up
+    COMPARE = 6  # cosines are computed, witnessed and opened
+    SUM = 7  # the survivor list is agreed on, and the total opened
+    DONE = 8  # the reply is complete, or the round is lost
+
+
+# --- How far a party that is asked has come: exchanges and rounds only go forward ---
+
+
+class Progress(SessionPart):
+    """Remembers the latest exchange and round, so that nothing older is taken."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self.exchange = self.round = 0  # of the last Ask accepted
+
+    def reached(self, exchange: int, round: int) -> None:
+        """Note an exchange, and its round, as accepted; raises Replay if one of them goes back."""
+        if exchange < self.exchange or round < self.round:
+            raise Replay("An envelope is of an exchange or a round that is over.")
+        self.exchange, self.round = exchange, round
+
+    def new_epoch(self, incoming: Incoming, before: int) -> int:
+        """Return the epoch that keys are for; they only ever come for a later one.
+
+        Raises:
+            BadEnvelope: for this epoch, or an earlier one, or a round that is over.
+        """
+        epoch = epoch_of(incoming.header.round, self._context.policy)
+        if epoch <= before or incoming.header.round < self.round:
+            raise BadEnvelope("Keys arrived for an epoch that has its keys already (O9).")
+        return epoch
+
+
+# --- What all roles that are asked share: one envelope, one answer, and no more after an error ---
+
+
+class Answering(SessionPart):
+    """Answers envelopes one by one.
+
+    The very same bytes again get the very same answer, a refusal included, whoever lost it.
+
+    Attributes:
+        repeats: whether the last answer is kept, for who asks again. Without, the same bytes are a
+            replay.
+        again: these very bytes were recorded by `before_opening`, and killed before they were
+            answered.
+        stands: how the envelope began that is answered with nothing for as long as it stands,
+            whatever came in between: that of the epoch's public keys. Whoever hands them out does
+            not know who has them.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self.repeats, self.again, self.stands = True, False, b""
+        # How the last envelope began, and its answer: None while what it asks for is being opened.
+        self.repeat: tuple[bytes, list[Delivery] | None] = (b"", [])
+
+    def receive(self, data: bytes) -> list[Delivery]:
+        """Take one envelope, return what leaves in answer; the ledger is durable by then.
+
+        Bytes that are not authentic raise and change nothing, and so do those of an exchange that
+        is over, or that come before what they rest on: who carries envelopes could bring them at
+        any time. Any other authentic envelope that cannot be answered gets one refusal and ends
+        the session.
+
+        Raises:
+            RemoteProtocolError: not authentic, a replay, out of its time, or for another run or
+                party.
+            LedgerError: the record could not be written; nothing is opened, nothing leaves.
+        """
+        engine = self._engine
+        self.again = is_again(data, self.repeat[0])
+        if self.again and self.repeat[1] is not None:  # None: killed between record and answer
+            return self.repeat[1]
+        engine.alive()
+        if is_again(data, self.stands):
+            return []
+        incoming = engine.open(data, again=self.again)
+        try:
+            replies: list[Delivery] = engine.handler(incoming)(incoming)
+        except LedgerError as error:
+            engine.die(error)
+            raise
+        except Exception as error:
+            engine.die(error)
+            aggregator = self._context.roster.one(Role.AGGREGATOR).name
+            replies = [refusal(engine, error, aggregator, self._place(incoming))]
+        if self.repeats:
+            self.repeat = (beginning(incoming.envelope), replies)
+        try:
+            engine.commit()
+        except BaseException as error:  # whatever failed: this answer never leaves
+            engine.die(error)
+            raise
+        return replies
+
+    def _place(self, incoming: Incoming) -> Where:
+        """Return where a refusal belongs; a client also repeats what it was given."""
+        header = incoming.header
+        if self._context.me.party.role is not Role.CLIENT:
+            return Where(header.round, header.exchange)
+        return Where(header.round, header.exchange, (), header.given, header.attempt)
+
+    def before_opening(self, incoming: Incoming) -> None:
+        """Make durable what is about to be opened: a restart must open these bytes, or none."""
+        self.repeat = (beginning(incoming.envelope), None)
+        self._engine.commit()
+
+    def forget(self, scope: Scope) -> None:
+        """Say nothing again once the session is over."""
+        if scope is Scope.RUN:
+            self.repeat, self.stands = (b"", []), b""
+
+
+# --- The engine under every role: state by table, gateway, inbox, ledger, and who takes what ---
+#
+# A role's session inherits from `Session` alone and is made of parts (`protocols.sessions.part`).
 
 
 class Keeper(Protocol):

@@ -1,8 +1,12 @@
-"""What a part of a session is, and all that it sees of the engine.
+"""What moves a session of any role; the tables themselves stand in the roles' files, as data.
 
-A part does one disclosure's or one service's work in one role. It holds its own state, declares
-which envelopes it takes, and sees no other part's fields: what it needs of another it calls on the
-part that it was given when it was made.
+An illegal move is a missing key. Two rules: everything that decides a transition of a session
+stands in its role's table, and any exception moves a session to ``DEAD`` for good, unless the
+bytes at fault were never authenticated, came before or after their time in the run, by what their
+sender signed, or a round was lost because too many clients vanished.
+
+What happens within an Ask is no state of the session: each part has stages of its own, see
+`protocols.sessions.part.SessionPart.go`.
 """
 
 from __future__ import annotations
@@ -10,23 +14,172 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from protocols.disclosures._base.view import Answers, answers_of
 from protocols.disclosures.mixed.layout import Numbers
 from protocols.disclosures.sum.layout import Words
-from protocols.errors import LocalProtocolError, WrongStage
+from protocols.errors import BadEnvelope, LocalProtocolError, WrongStage
 from protocols.forms import Exchange
 from protocols.messages import Message
 from protocols.plan import steps
 from protocols.plan.plan import Item
-from protocols.plan.steps import Step
-from protocols.rounds import Given, Reply
-from protocols.sessions.collection import Collection
-from protocols.sessions.table import Event, State
-from protocols.wire.envelope import Envelope
+from protocols.plan.steps import Part, Service, Step
+from protocols.rounds import Given, Reply, View
+from protocols.wire.envelope import Envelope, Where
 from protocols.wire.inbox import Incoming
+from protocols.wire.roster import as_set
 from protocols.wire.run_context import RunContext
-from protocols.wire.where import Where
+
+
+class State(StrEnum):
+    """Where a session stands."""
+
+    NEW = "NEW"
+    KEYING = "KEYING"  # aggregator: an epoch's keys are being agreed on
+    READY = "READY"  # keys are here, nothing is going on
+    ASKED = "ASKED"  # aggregator: an Ask is under way
+    PARTING = "PARTING"  # aggregator: all clients were given the last heads
+    PARTED = "PARTED"  # aggregator and clients: the run is over, and nothing is asked or answered
+    CLOSED = "CLOSED"
+    DEAD = "DEAD"
+
+
+class Event(StrEnum):
+    """What can happen to a session."""
+
+    SETUP = "SETUP"  # aggregator: a new epoch begins
+    DRAW = "DRAW"  # lots are drawn for the run's cohorts
+    KEY = "KEY"  # the epoch's public key was made or received
+    PAIR = "PAIR"  # secrets of pairs were called for, handed on, or received
+    BEGIN = "BEGIN"  # nothing is left to agree on before the next Ask
+    ASK = "ASK"  # aggregator: an Ask begins; client: an Ask arrived
+    STEP = "STEP"  # everybody else, and clients: what an Ask needs of them later arrived
+    ANSWERED = "ANSWERED"  # aggregator: the reply is complete
+    LOST = "LOST"  # aggregator: too few clients are left; the round is skipped
+    PART = "PART"  # aggregator: the last heads go out; client: they arrived
+    CLOSE = "CLOSE"
+
+
+Table = Mapping[State, Mapping[Event, State]]
+"""By state and event the next state; every state that stands in it can be closed."""
+
+
+def table(moves: Table) -> Table:
+    """Return a role's table, in which every state can also be closed."""
+    closes = {Event.CLOSE: State.CLOSED}
+    return MappingProxyType({s: MappingProxyType({**moves[s], **closes}) for s in moves})
+
+
+STEPS = table({State.NEW: {Event.STEP: State.READY}, State.READY: {Event.STEP: State.READY}})
+"""Of a role that takes part in Asks and in nothing else."""
+
+
+def advance(role: str, moves: Table, state: State, event: Event) -> State:
+    """Return the next state; raises WrongStage if the table holds none."""
+    try:
+        return moves[state][event]
+    except KeyError as error:
+        raise WrongStage(f"A {role} in state {state} does not expect {event}.") from error
+
+
+# --- The answers to one Ask: which are here, whose count, and the reply that they amount to ---
+
+A = TypeVar("A", bound=Answers)
+
+
+class Collection:
+    """Collects the cohort's envelopes for one Ask, disclosure by disclosure.
+
+    Args:
+        context: of the aggregator.
+        exchange: what was asked.
+        where: round, exchange number, cohort, slot and digest of what was given.
+    """
+
+    def __init__(self, context: RunContext, exchange: Exchange, where: Where) -> None:
+        self.exchange, self.where, self._context = exchange, where, context
+        self.survivors: tuple[str, ...] = ()
+        parts: list[Part] = list(dict.fromkeys(kind.disclosure for kind in exchange.back))
+        self._answers: dict[Part, Answers] = {
+            part: answers_of(part)(context, exchange, where, part)
+            for part in parts or [Service.ASK]
+        }
+
+    def add(self, incoming: Incoming) -> None:
+        """Take one answer.
+
+        Raises:
+            WrongStage: it belongs to another exchange or round.
+            BadEnvelope: not from this cohort, made from another Start (O8) or key, or not masked.
+        """
+        header, where, part = incoming.header, self.where, incoming.item.part
+        if incoming.item.exchange != self.exchange.name or part not in self._answers:
+            raise WrongStage("An answer belongs to another exchange than the one asked.")
+        self.check_place(incoming)
+        if header.sender not in as_set(where.members):
+            raise BadEnvelope("An answer is not from this cohort.")
+        if header.given != where.given:
+            raise BadEnvelope("A client was given something else than the others (O8).")
+        self._answers[part].take(incoming)
+
+    def check_place(self, incoming: Incoming) -> None:
+        """Raise unless an envelope belongs to this round, exchange, attempt and cohort."""
+        header, where = incoming.header, self.where
+        places = (header.round, header.exchange, header.attempt)
+        if places != (where.round, where.exchange, where.attempt):
+            raise WrongStage("An answer belongs to another round than the one asked.")
+        if header.cohort != self._context.cohort(where):
+            raise BadEnvelope("An answer belongs to another cohort.")
+
+    def missing(self) -> tuple[str, ...]:
+        """Return the members of whom something is missing."""
+        answers = self._answers.values()
+        return tuple(
+            member for member in self.where.members if not all(one.here(member) for one in answers)
+        )
+
+    def fix_survivors(self) -> tuple[str, ...]:
+        """Settle whose answers count: those of which everything is here. Return who vanished."""
+        gone = self.missing()
+        there = as_set(self.where.members).difference(gone)
+        self.survivors = tuple(m for m in self.where.members if m in there)
+        for one in self._answers.values():
+            one.settle(self.survivors)
+        return gone
+
+    @property
+    def fixed(self) -> bool:
+        """Whether an opening of these answers fixes who counts in their round (O5)."""
+        return any(one.fixed for one in self._answers.values())
+
+    def get(self, part: Part, kind: type[A]) -> A | None:
+        """Return the answers of one disclosure; None if none were asked back."""
+        found = self._answers.get(part)
+        return found if isinstance(found, kind) else None
+
+    def of(self, part: Part, kind: type[A]) -> A:
+        """Return the answers of one disclosure; raises LocalProtocolError if none were asked."""
+        found = self.get(part, kind)
+        if found is None:
+            raise LocalProtocolError(f"No {part} message was asked back.")
+        return found
+
+    def reply(self) -> Reply:
+        """Build the Reply, one view per message type that came back, and forget the envelopes."""
+        found: dict[type[Message], View] = {}
+        for one in self._answers.values():
+            found.update(one.views())
+            one.forget()
+        return Reply(found, len(self.survivors))
+
+
+# --- What a part of a session is, and all that it sees of the engine ---
+#
+# A part does one disclosure's or one service's work in one role. It holds its own state, declares
+# which envelopes it takes, and sees no other part's fields: what it needs of another it calls on
+# the part that it was given when it was made.
 
 M = TypeVar("M", bound=Message)
 
@@ -168,7 +321,7 @@ class SessionPart:
     """What this part is sent, and the method that takes it."""
 
     phase: ClassVar[int | None] = None
-    """At the aggregator, which phase of an Ask it works in; see `protocols.sessions.phases`."""
+    """At the aggregator, which phase of an Ask it works in; see `protocols.sessions.engine`."""
 
     stages: ClassVar[Stages] = {}
     """At the aggregator, the stages of this part's work in an Ask; see `go`."""

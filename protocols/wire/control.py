@@ -14,7 +14,7 @@ from protocols.messages import (
     blob,
     count,
 )
-from protocols.plan.split_plan import SplitPlan
+from protocols.plan.cohorts import SplitPlan
 
 # Outgoing refusals say one of these and nothing else (O27); the reason stays in the local ledger.
 REFUSALS = ("policy", "plan", "cohort", "unfit", "stage", "internal")

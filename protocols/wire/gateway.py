@@ -15,18 +15,15 @@ from protocols.disclosures.mixed.layout import Numbers
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.layout import Words
 from protocols.errors import LocalProtocolError, NotInPlan
-from protocols.evidence.capture import masked_digest
+from protocols.evidence.captures import masked_digest
 from protocols.evidence.ledger import Ledger
 from protocols.messages import Message
-from protocols.plan.plan import Item, times_in_round
-from protocols.plan.schema import check_schema
+from protocols.plan.plan import Item, check_schema, times_in_round
 from protocols.wire.control import CONTROL
-from protocols.wire.envelope import SIGNED, Envelope, commitment, route
-from protocols.wire.header import NO_KEY, NONE, Header
+from protocols.wire.envelope import NO_KEY, NONE, SIGNED, Envelope, Header, Where, commitment, route
 from protocols.wire.roles import Role
 from protocols.wire.roster import EVERYONE
 from protocols.wire.run_context import RunContext
-from protocols.wire.where import Where
 
 
 class Gateway:

@@ -1,25 +1,85 @@
-"""Who takes part: names, roles and public keys, pinned at every party before the run."""
+"""What follows from the names of a cohort, kept by the tuple that holds them.
+
+A cohort of thousands of names is looked up a dozen times for every envelope of a sum. To find it
+by its value, all its names are hashed each time; here it is found by which tuple it is, which takes
+as long for six thousand as for six. A tuple of texts never changes, and a party that decodes one
+cohort twice gets one tuple (`Roster.unmask`), so a party by itself finds its cohort here as well.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
-from typing import Any, TypeVar
+from functools import cached_property, lru_cache, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import numpy as np
 
 from crypto.hpke import OpeningKey, SealingKey
 from crypto.samplers import derive
-from crypto.signing.canonical import canonical
-from crypto.signing.signatures import SigningKey, VerifyKey
+from crypto.signing import SigningKey, VerifyKey, canonical
+from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope
-from protocols.wire.cohorts import by_names
+from protocols.messages import Array, Message, names
+from protocols.wire.codec import encode
 from protocols.wire.roles import Role, most
+
+P = ParamSpec("P")
+V = TypeVar("V")
+_MOST = 64
+
+
+def by_names(
+    function: Callable[Concatenate[tuple[str, ...], P], V],
+) -> Callable[Concatenate[tuple[str, ...], P], V]:
+    """Keep what a function of a tuple of names, and of hashable values, returned of late."""
+    known: dict[Any, tuple[tuple[str, ...], V]] = {}
+
+    @wraps(function)
+    def kept(names: tuple[str, ...], /, *rest: P.args, **named: P.kwargs) -> V:
+        place = (id(names), *rest, *named.items()) if rest or named else id(names)
+        found = known.get(place)
+        if found is not None:
+            return found[1]
+        value = function(names, *rest, **named)
+        if len(known) >= _MOST:
+            known.clear()  # one step for threads, unlike dropping the oldest
+        known[place] = (names, value)  # held, so that its id stays its own
+        return value
+
+    return kept
+
+
+@by_names
+@lru_cache(maxsize=16)
+def as_set(names: tuple[str, ...]) -> frozenset[str]:
+    """Return a cohort as the one set that all of a process hold."""
+    return frozenset(names)
+
+
+@by_names
+def within(names: tuple[str, ...], others: frozenset[str]) -> bool:
+    """Tell whether all of a cohort are among others."""
+    return others.issuperset(names)
+
+
+def shared(names: Iterable[str]) -> tuple[str, ...]:
+    """Return these names as the one tuple that all of a process hold: n clients name n clients."""
+    return _shared(tuple(names))
+
+
+@lru_cache(maxsize=16)
+def _shared(names: tuple[str, ...]) -> tuple[str, ...]:
+    return names
+
+
+# --- Who takes part: names, roles and public keys, pinned at every party before the run ---
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
 K = TypeVar("K")
-V = TypeVar("V")
+
 _KEPT_COHORTS = 8
 EVERYONE = "roster"  # recipient of what is public to all parties
 
@@ -194,3 +254,42 @@ def cohort_digest(run: str, plan: str, round: int, attempt: int, members: Sequen
 def _cohort_digest(members: tuple[str, ...], run: str, plan: str, round: int, attempt: int) -> str:
     content = canonical([run, plan, round, attempt, sorted(members)])
     return hashlib.sha256(b"secure-fgl/cohort\0" + content).hexdigest()
+
+
+# --- What a cohort is given alike, and its digest: it stands in every answer's header (O8) ---
+#
+# Of a model there is one of its weights alone, by which runs are compared.
+
+SHARED = (Disclosure.RELEASED, Disclosure.PUBLIC)
+"""Disclosures that every member of a cohort is given alike, so that they can be compared (O8)."""
+
+
+def given_digest(messages: Sequence[Message], dims: Mapping[str, int]) -> str:
+    """Return the digest of what a cohort was given (equal for every client, O8)."""
+    return bytes_digest([(type(message), encode([message], dims)) for message in messages])
+
+
+def bytes_digest(given: Sequence[tuple[type[Message], bytes | memoryview]]) -> str:
+    """Return the `given_digest` of messages of these types and bytes."""
+    kinds = names(tuple(kind for kind, _ in given)).encode()
+    digest = hashlib.sha256(b"secure-fgl/given\0" + kinds + b"\0")
+    for _, data in given:
+        digest.update(data)  # models are megabytes: not joined first
+    return digest.hexdigest()
+
+
+def weights_of(model: Message) -> dict[str, Array]:
+    """Return the real fields of a model by name."""
+    real = [field.name for field in model.fields if field.wire in ("f4", "f8")]
+    return {name: np.asarray(getattr(model, name)) for name in real}
+
+
+def weights_digest(arrays: Mapping[str, Array]) -> str:
+    """Return SHA-256 (hex) over sorted names, dtypes, shapes and little-endian bytes."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        little = array.astype(array.dtype.newbyteorder("<"))
+        digest.update(f"{name}|{little.dtype.str}|{little.shape}|".encode())
+        digest.update(little.tobytes())
+    return digest.hexdigest()

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from crypto.homomorphic.he import PublicKey, Scheme
-from crypto.signing.canonical import canonical
-from crypto.tagging.ristretto import Spread
+from crypto.oprf import Spread
+from crypto.signing import canonical
 from protocols.disclosures._evaluated.ciphers import ring_of
 from protocols.disclosures._evaluated.guards import evaluated
 from protocols.disclosures.names import Disclosure
@@ -20,20 +20,18 @@ from protocols.errors import LocalProtocolError, NotInPlan
 from protocols.keys.groups import withstands
 from protocols.keys.pairs import Pairs
 from protocols.messages import Message
-from protocols.plan.drawn import DrawnPlan
-from protocols.plan.drift import code_drift
-from protocols.plan.plan import Item, Plan
+from protocols.plan.cohorts import DrawnPlan
+from protocols.plan.plan import Item, Plan, code_drift
 from protocols.plan.steps import Part, Service, Step, item_id, not_planned
 from protocols.policy.budget import Reserve
 from protocols.policy.guard import Guard, describe, find
 from protocols.policy.guards import UnsafeClear
 from protocols.policy.policy import PrivacyPolicy
-from protocols.privacy.private_steps import PrivateSteps
+from protocols.privacy.noising import PrivateSteps
 from protocols.versions import PLAN
-from protocols.wire.header import NONE
+from protocols.wire.envelope import NONE, Where
 from protocols.wire.roles import Role, names
 from protocols.wire.roster import Identity, Party, Roster, cohort_digest
-from protocols.wire.where import Where
 
 
 def _relay(chain: tuple[Guard, ...]) -> Guard | None:
@@ -65,7 +63,7 @@ class RunContext:
         blind: at a client, of an Ask that it answers now and whose total it is to read: the number
             of its exchange, and the seed of what it uploads in the place of a value.
         held: what a disclosure's parts at this party hold in common, by its name.
-        spread: how batches of points are worked through (`crypto.tagging.ristretto.Spread`).
+        spread: how batches of points are worked through (`crypto.oprf.Spread`).
         plugins: digests of the plug-ins that this party has read, as in a plan's `code`.
     """
 

@@ -16,7 +16,7 @@ from audits.attacks import Compared, Matrix
 from audits.attacks._methods.likeness import unit_rows
 from audits.attacks._shared.payloads import payload_of
 from audits.evidence.steps import Case
-from crypto.homomorphic.vectors import SKETCH_ABOVE
+from crypto.homomorphic.similarity import SKETCH_ABOVE
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.similarity.disclosure import Compared as Opened
 from protocols.errors import EvidenceError
@@ -25,8 +25,8 @@ from protocols.messages import SimilarityMessage
 from protocols.plan.steps import Step
 from protocols.rounds import Reply
 from protocols.sessions.store.recording import Captured
+from secure_fgl.attack_inputs.captured_sent import labels_of
 from secure_fgl.attack_inputs.mixtures import Replayed, answered
-from secure_fgl.attack_inputs.truths import labels_of
 from secure_fgl.data.sources import tu_groups
 
 __all__ = ["compared_material", "compares"]

@@ -1,7 +1,7 @@
 """What the attacks on a finished run are given: captured rounds, and what was computed in them.
 
 A capture holds what a client was given, its memory before it answered and the bytes that left
-(`protocols.evidence.capture`). What the client said before protection is computed again from the
+(`protocols.evidence.captures`). What the client said before protection is computed again from the
 data, with the same code and the same draws; it is never stored. The bytes are held against the
 ledger first.
 Mixtures are looked at in `secure_fgl.attack_inputs.mixtures`.
@@ -16,16 +16,23 @@ from pathlib import Path
 from audits.attacks import Canaries, Material, Redrawn, Released, Replica
 from audits.evidence.steps import Case
 from protocols.errors import EvidenceError, LedgerError, OtherEvidence, OtherVersion, SecureFglError
-from secure_fgl.attack_inputs.again.canaries import canary_material, unopened_of
-from secure_fgl.attack_inputs.again.neighbours import neighbour_means
-from secure_fgl.attack_inputs.again.redraws import redrawn_of
-from secure_fgl.attack_inputs.again.released import released_models
-from secure_fgl.attack_inputs.model_layout import layers_of
-from secure_fgl.attack_inputs.replayed import ReplayedRun
-from secure_fgl.attack_inputs.replica import has_replica, replica_of
-from secure_fgl.attack_inputs.truths import tested_of
-from secure_fgl.attack_inputs.updates import says_updates, updates, weighs
-from secure_fgl.attack_inputs.verified_run import NeedsPlugin, verified
+from secure_fgl.attack_inputs.again import neighbour_means
+from secure_fgl.attack_inputs.captured_sent import (
+    layers_of,
+    says_updates,
+    tested_of,
+    updates,
+    weighs,
+)
+from secure_fgl.attack_inputs.models import canary_material, released_models, unopened_of
+from secure_fgl.attack_inputs.redraws import redrawn_of
+from secure_fgl.attack_inputs.replayed import (
+    NeedsPlugin,
+    ReplayedRun,
+    has_replica,
+    replica_of,
+    verified,
+)
 from secure_fgl.attack_inputs.weighed import UNWEIGHED
 from secure_fgl.errors import UsageError
 from secure_fgl.plugins.in_use import Given

@@ -30,7 +30,7 @@ from protocols.plan.steps import Step
 from protocols.policy.guard import find
 from protocols.rounds import Reply
 from protocols.sessions.store.recording import Captured
-from secure_fgl.attack_inputs.run_code import RunCode
+from secure_fgl.attack_inputs.captured_sent import RunCode
 from secure_fgl.config import Config
 
 __all__ = ["Replayed", "answered", "idle", "mixed_material"]

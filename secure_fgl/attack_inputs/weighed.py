@@ -30,10 +30,9 @@ from protocols.plan.steps import Step
 from protocols.sessions.store.recording import Captured, keeps_given
 from protocols.wire.codec import decode
 from protocols.wire.envelope import Envelope
-from secure_fgl.attack_inputs.again.canaries import check_opened
-from secure_fgl.attack_inputs.agreement import rounded
+from secure_fgl.attack_inputs.captured_sent import rounded, truth_of
 from secure_fgl.attack_inputs.mixtures import Replayed, answered, idle
-from secure_fgl.attack_inputs.truths import truth_of
+from secure_fgl.attack_inputs.models import check_opened
 
 __all__ = ["UNWEIGHED", "weighed_field", "weighed_kind", "weighed_material"]
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from crypto.errors import CryptoError
 from crypto.hpke import SealingKey
-from crypto.signing.canonical import canonical, parse
-from crypto.signing.signatures import VerifyKey
+from crypto.signing import VerifyKey, canonical, parse
 from protocols.errors import SecureFglError
 from protocols.wire.roles import Role, names_in
 from protocols.wire.roster import Identity, Party

@@ -10,7 +10,7 @@ from pathlib import Path
 from protocols.errors import EvidenceError
 from protocols.wire.roster import Identity
 from secure_fgl.charters.charter import LIMIT as CHARTER_LIMIT
-from secure_fgl.charters.charter import Charter
+from secure_fgl.charters.charter import Charter, check_versions
 from secure_fgl.charters.facts import LIMIT, Facts
 from secure_fgl.charters.party import (
     PartyKit,
@@ -18,10 +18,9 @@ from secure_fgl.charters.party import (
     load_identity,
     refusal_note,
 )
-from secure_fgl.charters.versions import check_versions
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import Folder, content, replace
-from secure_fgl.store.sides.places import RUNS
+from secure_fgl.store.sides.party_side import RUNS
 
 __all__ = ["keep", "kept_charter", "merged", "refuse", "sign"]
 

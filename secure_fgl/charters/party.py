@@ -38,12 +38,11 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crypto.handles import Mute
-from crypto.samplers import KEY_BYTES, entropy
+from crypto.samplers import KEY_BYTES, Mute, entropy
 from protocols.errors import EvidenceError
 from protocols.wire.roles import Role
 from protocols.wire.roster import Identity
-from secure_fgl.charters.charter import LIMIT, Charter
+from secure_fgl.charters.charter import LIMIT, Charter, check_versions
 from secure_fgl.charters.identity_file import (
     check_closed,
     load_identity,
@@ -51,13 +50,12 @@ from secure_fgl.charters.identity_file import (
     new_identity,
     write_secret,
 )
-from secure_fgl.charters.versions import check_versions
 from secure_fgl.config import Config, own_root
 from secure_fgl.data.own import load_spec
 from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import content
-from secure_fgl.store.sides.places import party_of, place_of
+from secure_fgl.store.sides.party_side import party_of, place_of
 
 __all__ = [
     "ROOT_VARIABLE",

@@ -12,14 +12,14 @@ from pathlib import Path
 from secure_fgl.charters.facts import LIMIT, Facts, Renewal
 from secure_fgl.charters.identity_file import (
     IDENTITY_FILE,
+    Passphrase,
     load_identity,
     next_identity,
 )
-from secure_fgl.charters.passphrase import Passphrase
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import Folder, content
 from secure_fgl.store.sides.hand_overs import at_rest
-from secure_fgl.store.sides.places import places_of
+from secure_fgl.store.sides.party_side import places_of
 
 __all__ = ["renew"]
 

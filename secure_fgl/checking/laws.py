@@ -20,15 +20,14 @@ from protocols.errors import PolicyError, Refused, SecureFglError
 from protocols.evidence.ledger import read_lines
 from protocols.forms import Algorithm, Form
 from protocols.messages import Field
-from protocols.plan.models import RECOMPUTED
+from protocols.plan.learns import RECOMPUTED
 from protocols.plan.plan import FieldPlan, Item, Plan
 from protocols.plan.steps import Service, Way
 from protocols.policy.policy import PRESETS
 from protocols.wire.envelope import Envelope
 from secure_fgl.checking.killed import kill
 from secure_fgl.checking.probe import Played, anew, held_out_labels, play
-from secure_fgl.checking.small import BANKS, CLIENTS, RATINGS
-from secure_fgl.checking.subject import CLEAR, Subject
+from secure_fgl.checking.subject import BANKS, CLEAR, CLIENTS, RATINGS, Subject
 from secure_fgl.data import Graph, Ratings, read_dataset
 from secure_fgl.data.loading import load
 from secure_fgl.isolation.kernel import CannotIsolate

@@ -26,7 +26,7 @@ from protocols.wire.control import CONTROL
 from secure_fgl import _floors
 from secure_fgl.config import ModelConfig
 from secure_fgl.federation import Federation
-from secure_fgl.isolation.values import PlainCodec, messages, said
+from secure_fgl.isolation.frames import PlainCodec, messages, said
 from secure_fgl.plugins.in_use import Plugins
 from secure_fgl.plugins.loading import load, run
 from secure_fgl.run.simulation import Preparation

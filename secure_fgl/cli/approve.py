@@ -34,7 +34,7 @@ def approve(
     Without PLAN: print the public half of KEY.pem, which a policy names:
     approvals: {dpo: PUBLIC}.
     """
-    from audits.checks.parties.plan_approvals import PlanApproval, approvals_text
+    from audits.checks.parties import PlanApproval, approvals_text
     from secure_fgl.cli._shared.inputs import load_plan
     from secure_fgl.cli._shared.output import print_pairs
     from secure_fgl.errors import UsageError

@@ -28,8 +28,7 @@ def broker_check(
     the charter says.
     """
     from secure_fgl.cli._shared.checks import show
-    from secure_fgl.sites.checks.lines import Subject, utc
-    from secure_fgl.sites.checks.network import asked_broker
+    from secure_fgl.sites.checks import Subject, asked_broker, utc
 
     subject = Subject(party, run, utc())
     subject.agree()

@@ -40,7 +40,7 @@ def broker_leaf(
     """
     from secure_fgl.charters.party import PartyKit
     from secure_fgl.cli._shared.output import print_json, print_pairs
-    from secure_fgl.transports.broker.leaf import write_leaf
+    from secure_fgl.transports.broker.config import write_leaf
 
     kit = PartyKit.load(party, run)
     path = write_leaf(party, kit.charter, kit.name, broker, hubs=hub, listen=listen)

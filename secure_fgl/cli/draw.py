@@ -64,7 +64,7 @@ def draw(  # noqa: PLR0913, PLR0917 - one option a fact
     from dataclasses import replace
 
     from protocols.wire.roles import Role
-    from secure_fgl.charters.organisations import too_few
+    from secure_fgl.charters.charter import too_few
     from secure_fgl.cli._shared.charters import load_facts, tell, write_charter
     from secure_fgl.cli._shared.output import say
     from secure_fgl.config import Config

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from secure_fgl.cli._shared.models import OfOption, RunOrModel, SiteFolder
+from secure_fgl.cli._shared.inputs import OfOption, RunOrModel, SiteFolder, given_plugins
 from secure_fgl.cli._shared.options import PluginOption
-from secure_fgl.cli._shared.plugins import given_plugins
 from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def evaluate(
     calibration.csv. One site's numbers say more of its records than a run's
     totals: they stay where they are, unless you pass them on.
     """
-    from secure_fgl.cli._shared.models import data_digest, model_for
+    from secure_fgl.cli._shared.inputs import data_digest, model_for
     from secure_fgl.cli._shared.output import print_json, say
     from secure_fgl.data.about import digest_of
     from secure_fgl.data.own import load_site, site_rng

@@ -40,8 +40,7 @@ def hand_over(
     from secure_fgl.cli._shared.output import print_json, say
     from secure_fgl.cli.bundle import final_words
     from secure_fgl.errors import BROKEN, OK
-    from secure_fgl.store.sides.figures import handed_on
-    from secure_fgl.store.sides.hand_overs import write_hand_over
+    from secure_fgl.store.sides.hand_overs import handed_on, write_hand_over
 
     told = handed_on(party, lambda: load_identity(party), run=run, yes=yes)
     path, outcome = write_hand_over(party, out, run=run, figures=told.data)

@@ -50,7 +50,7 @@ def init(
     With --example the configuration of that example, and the policy that it names,
     are written into examples/ here or in DIR.
     """
-    from secure_fgl.charters.organisations import THREE
+    from secure_fgl.charters.charter import THREE
     from secure_fgl.cli._shared.output import print_json, print_pairs, say
     from secure_fgl.data.own._pilot import pilot_files
     from secure_fgl.errors import UsageError

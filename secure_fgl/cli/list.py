@@ -10,7 +10,7 @@ import typer
 from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
 if TYPE_CHECKING:
-    from secure_fgl.data.sources._shared.source import Shape
+    from secure_fgl.data.sources._shared.files import Shape
 
 Rows = Iterator[tuple[str, str]]
 

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from secure_fgl.cli._shared.models import RunArgument
+from secure_fgl.cli._shared.inputs import RunArgument, given_plugins
 from secure_fgl.cli._shared.options import PluginOption
-from secure_fgl.cli._shared.plugins import given_plugins
 from secure_fgl.cli._shared.verb import EXAMPLE, verb
 
 app = typer.Typer(
@@ -64,7 +63,7 @@ def export(
     if trained.facts["chosen"] == NEVER:
         say(f"{NEVER_TRAINED}.", style="bold yellow")
     if to.suffix == ".onnx":
-        from secure_fgl.store.onnx_file import onnx_bytes as content
+        from secure_fgl.store.trained_model import onnx_bytes as content
     else:
         from secure_fgl.model_file import model_bytes as content
     for path in trained.write_with(to, content(trained)):

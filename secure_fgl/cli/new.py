@@ -43,8 +43,8 @@ def new(
     """
     from protocols.wire.roles import Role
     from secure_fgl.charters.broker import new_carrier_key
+    from secure_fgl.charters.charter import THREE
     from secure_fgl.charters.facts import Facts, check_party, misnamed_organisation
-    from secure_fgl.charters.organisations import THREE
     from secure_fgl.charters.party import new_identity
     from secure_fgl.cli._shared.inputs import choose
     from secure_fgl.cli._shared.options import new_passphrase

@@ -45,7 +45,7 @@ def plan(
     """
     from secure_fgl.cli._shared.inputs import load_plan
     from secure_fgl.cli._shared.output import print_json, say
-    from secure_fgl.cli._shared.tables.plan import print_plan, say_first
+    from secure_fgl.cli._shared.plan_tables import print_plan, say_first
     from secure_fgl.config import Config
     from secure_fgl.errors import UsageError
 
@@ -77,7 +77,7 @@ def plan(
         say(f"Plan written to {out}, digest {wanted.digest}")
     if approved is None:
         return 0
-    from protocols.plan.drift import drift
+    from protocols.plan.plan import drift
 
     return _compare(drift(approved, wanted), against)
 
@@ -85,7 +85,7 @@ def plan(
 def _calibrate(federation: Federation, format: Format) -> int:
     """Print what the mean of all clients is worth for each epsilon."""
     from secure_fgl.calibration import calibration
-    from secure_fgl.cli._shared.tables.calibration import print_calibration
+    from secure_fgl.cli._shared.plan_tables import print_calibration
 
     print_calibration(list(calibration(federation)), as_json=format is Format.json)
     return 0

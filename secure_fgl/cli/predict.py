@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from secure_fgl.cli._shared.models import OfOption, RunOrModel, SiteFolder
+from secure_fgl.cli._shared.inputs import OfOption, RunOrModel, SiteFolder, given_plugins
 from secure_fgl.cli._shared.options import PluginOption
-from secure_fgl.cli._shared.plugins import given_plugins
 from secure_fgl.cli._shared.verb import verb
 
 
@@ -31,7 +30,7 @@ def predict(
 
     Nothing leaves this machine.
     """
-    from secure_fgl.cli._shared.models import model_for
+    from secure_fgl.cli._shared.inputs import model_for
     from secure_fgl.errors import UsageError
     from secure_fgl.predicting import predict as predicted
     from secure_fgl.predicting import spec_for

@@ -77,7 +77,7 @@ def release(
     from secure_fgl.errors import FINDINGS, OK, UsageError
     from secure_fgl.store.bundles import load_key, today, write_new
     from secure_fgl.store.finished_run import Run
-    from secure_fgl.store.sides.released import released
+    from secure_fgl.store.sides.release import released
 
     if (out is None) is not (key is None):
         raise UsageError("--out and --key belong together.", fix="give both, or neither")

@@ -14,7 +14,7 @@ from secure_fgl.cli._shared.verb import verb
 if TYPE_CHECKING:
     from audits.evidence.run_files import RunView
     from audits.report.models import Report
-    from crypto.signing.signatures import SigningKey
+    from crypto.signing import SigningKey
     from secure_fgl.store.finished_run import Run
 
 BaselineOption = Annotated[

@@ -20,7 +20,7 @@ from secure_fgl.cli.plan import ConfigArgument, SetOption
 
 if TYPE_CHECKING:
     from protocols.plan.plan import Plan
-    from secure_fgl.cli._shared.log_lines import JsonLog
+    from secure_fgl.cli._shared.output import JsonLog
     from secure_fgl.config import Config
     from secure_fgl.federation import Federation
     from secure_fgl.store.finished_run import Run
@@ -63,7 +63,7 @@ def run(  # noqa: PLR0913, PLR0917 - a parameter an option
     approved = load_plan(plan_file) if plan_file is not None else None
     # Nothing but the result may reach stdout, whatever a library likes to print.
     with contextlib.redirect_stdout(sys.stderr):
-        from secure_fgl.cli._shared.log_lines import JsonLog
+        from secure_fgl.cli._shared.output import JsonLog
         from secure_fgl.errors import UsageError
         from secure_fgl.federation import Federation
         from secure_fgl.store.run_folder import RunFolder
@@ -92,7 +92,7 @@ def run(  # noqa: PLR0913, PLR0917 - a parameter an option
 
 def _hold_to(approved: Plan, wanted: Plan) -> None:
     """Raise PlanDrift at once, before a plan that is not the approved one is shown."""
-    from protocols.plan.drift import drift
+    from protocols.plan.plan import drift
     from secure_fgl.errors import PlanDrift
 
     if differences := drift(approved, wanted):
@@ -101,7 +101,7 @@ def _hold_to(approved: Plan, wanted: Plan) -> None:
 
 def _announce(plan: Plan, federation: Federation, lines: JsonLog | None, *, table: bool) -> None:
     from secure_fgl.cli._shared.output import say
-    from secure_fgl.cli._shared.tables.plan import print_plan, say_first
+    from secure_fgl.cli._shared.plan_tables import print_plan, say_first
     from secure_fgl.devices import told
     from secure_fgl.sites.start import NOT_SEPARATED
 
@@ -129,8 +129,7 @@ def _train(
     federation: Federation, folder: Path, headline: str, lines: JsonLog | None, **options: Any
 ) -> Run:
     """Run, and tell of its rounds and of what an interrupt left; see `Federation.run`."""
-    from secure_fgl.cli._shared.output import say
-    from secure_fgl.cli._shared.progress import RunProgress
+    from secure_fgl.cli._shared.output import RunProgress, say
 
     tell = say if lines is None else lines.note
     try:

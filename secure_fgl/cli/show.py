@@ -57,7 +57,7 @@ def show(
             }
         )
     else:
-        from secure_fgl.cli._shared.tables.charter import print_charter
+        from secure_fgl.cli._shared.charter_table import print_charter
 
         print_charter(charter)
     if against is None:
@@ -74,8 +74,8 @@ def show(
 def _new(charter: Charter, against: Path) -> list[str]:
     """List what is new since another charter, or since a plan."""
     from protocols.errors import EvidenceError
-    from protocols.plan.drift import drift
-    from secure_fgl.charters.changes import changes
+    from protocols.plan.plan import drift
+    from secure_fgl.charters.charter import changes
     from secure_fgl.cli._shared.charters import load_charter
     from secure_fgl.cli._shared.inputs import load_plan
 

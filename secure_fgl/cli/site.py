@@ -37,7 +37,7 @@ def site(context: typer.Context) -> None:
 def _next(context: typer.Context) -> int:
     import time
 
-    from secure_fgl.sites.next_step import next_steps, parties_here
+    from secure_fgl.sites.shown import next_steps, parties_here
 
     parties = parties_here()
     if not parties:

@@ -35,7 +35,7 @@ def site_check(
     spec, 7 the budget), 4 with --strict, 0.
     """
     from secure_fgl.cli._shared.checks import show
-    from secure_fgl.sites.checks.listed import check_site
+    from secure_fgl.sites.checks import check_site
 
     found = list(check_site(party, run=run, broker=broker))
     return show(found, format, strict=strict, party=str(party))

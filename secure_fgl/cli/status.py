@@ -39,7 +39,7 @@ def status(
     """
     from secure_fgl.sites.shown import facts_of
     from secure_fgl.sites.status import State
-    from secure_fgl.store.sides.places import place_of
+    from secure_fgl.store.sides.party_side import place_of
 
     place, shown = place_of(party, run), None
     while True:

@@ -32,8 +32,7 @@ def sweep(
     from secure_fgl.cli._shared.output import print_json, say
     from secure_fgl.errors import OK
     from secure_fgl.reasons import explain
-    from secure_fgl.store.sides.forgetting import Destroyed
-    from secure_fgl.store.sides.sweeping import sweep_runs
+    from secure_fgl.store.sides.forgetting import Destroyed, sweep_runs
 
     name, _ = name_and_role(party)
     swept, failed = list[dict[str, object]](), list[Exception]()

@@ -27,6 +27,7 @@ from secure_fgl.data.records import (
     Masks,
     Part,
     Ratings,
+    split_masks,
 )
 from secure_fgl.data.sharing import (
     check_partition,
@@ -39,7 +40,6 @@ from secure_fgl.data.sharing import (
     partition_names,
     remarks,
 )
-from secure_fgl.data.split import split_masks
 
 __all__ = [
     "ROOT_VARIABLE",

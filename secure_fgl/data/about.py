@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from protocols.wire.inputs_digest import weights_digest
+from protocols.wire.roster import weights_digest
 from secure_fgl.data.features import Scaling, statistics
 from secure_fgl.data.records import ClientRatings, Part
 

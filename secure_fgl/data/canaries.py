@@ -33,7 +33,7 @@ from algorithms.nn._shared.ratings import Bipartite
 from algorithms.nn._shared.sparse import Sparse
 from algorithms.tasks import DataSpec, Site
 from algorithms.tasks.inputs import GraphsData, NodeData, RatingsData
-from protocols.evidence.canaries import coins, content_key
+from protocols.evidence.captures import coins, content_key
 from protocols.policy.policy import PrivacyPolicy
 from protocols.roles.client import ClientSession
 from protocols.sessions.engine import Session
@@ -68,7 +68,7 @@ def made_up(data: Any, spec: DataSpec, key: bytes, records: int, *, hidden: bool
     Args:
         data: of the site, without canaries.
         spec: of the data.
-        key: of the client, from `protocols.evidence.canaries.content_key`.
+        key: of the client, from `protocols.evidence.captures.content_key`.
         records: how many.
         hidden: whether training hides single records; then they follow from the key alone.
 

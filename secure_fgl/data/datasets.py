@@ -14,8 +14,8 @@ from protocols.plan.plan import Plan, plugin_entry
 from secure_fgl.data import sources
 from secure_fgl.data._folder import members, unknown
 from secure_fgl.data.records import Dataset, GraphSet, Ratings
-from secure_fgl.data.sources._shared.opening import nothing_unpickled
-from secure_fgl.data.sources._shared.source import Shape, Source
+from secure_fgl.data.sources._shared.files import Shape, Source
+from secure_fgl.data.sources._shared.pyg_files import nothing_unpickled
 from secure_fgl.errors import UsageError, next_step, usage
 
 __all__ = [

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from secure_fgl.data.records import Features, Graph, GraphSet, Masks
-from secure_fgl.data.sources._shared.graphs import proper_masks, undirected
+from secure_fgl.data.sources._shared.files import proper_masks, undirected
 from secure_fgl.errors import UsageError
 
 __all__ = ["ignored_edge_data", "joined"]

@@ -1,27 +1,32 @@
-"""From a configuration to the clients' sites: load, split, share out; or read what each one has."""
+"""The policy's floor on persons: a site with few of them takes part as one that has none.
+
+A total over four sites says most of a site whose model rests on three patients. So the masks of
+such a site are emptied before anything is computed: it trains, is scored and is tested on nothing,
+and sends what a site without labels sends.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
+import numpy.typing as npt
 
 from algorithms.tasks import Records, Site, Task
 from protocols.forms import Algorithm
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.config import OWN, Config, own_root
-from secure_fgl.data import Dataset, Masks, Part, partition, read_dataset, split_masks
+from secure_fgl.data import Dataset, Masks, partition, read_dataset, split_masks
 from secure_fgl.data.about import about
 from secure_fgl.data.datasets import SMALL_BOUND, as_usage, power_of_two
 from secure_fgl.data.features import scaled, scaled_part
-from secure_fgl.data.floor import above_floor
 from secure_fgl.data.kinds import masks_of, site_data
-from secure_fgl.data.lacking import lacking
-from secure_fgl.data.sources._shared.opening import nothing_unpickled
+from secure_fgl.data.records import ClientGraph, ClientGraphs, ClientRatings, Part
+from secure_fgl.data.sources._shared.pyg_files import nothing_unpickled
 from secure_fgl.data.stand_ins import stand_in
 from secure_fgl.errors import UsageError
 from secure_fgl.run.naming import learning_seed
@@ -29,7 +34,86 @@ from secure_fgl.run.naming import learning_seed
 if TYPE_CHECKING:
     from secure_fgl.data.own import OwnSpec, Tally
 
-__all__ = ["Loaded", "Sizes", "check_tables", "here_of", "load", "sizes"]
+TOO_FEW = (
+    "training records of fewer than {} persons (the policy's minimum_records), so this site "
+    "trains on nothing"
+)
+
+
+def persons(part: Part, mask: npt.NDArray[np.bool_]) -> int:
+    """Return of how many persons the records of a mask are: users of ratings, else records."""
+    if isinstance(part, ClientRatings):
+        return len(np.unique(part.user[mask]))
+    return int(mask.sum())
+
+
+def trains_on_few(part: Part, least: int) -> bool:
+    """Tell whether a site has training records, and of fewer than `least` persons."""
+    return 0 < persons(part, part.train) < least
+
+
+def above_floor(part: Part, least: int) -> Part:
+    """Return a site's part with no record in those masks that hold fewer than `least` persons."""
+    emptied = {
+        name: np.zeros_like(mask)
+        for name in ("train", "val", "test")
+        if persons(part, mask := getattr(part, name)) < least
+    }
+    return replace(part, **emptied) if emptied else part
+
+
+# --- What a site's data lack that whoever runs should hear: nothing stops, and little is learnt
+# ---
+
+NONE = "no training record (no label, or no role train), so this site trains on nothing"
+ONE_CLASS = "all its training records are of one class"
+NO_EDGE = "no site has an edge, so a graph model sees each node by itself"
+_NAMED = 8  # sites that lack the same thing, each with a line of its own
+
+
+def lacking(
+    parts: Mapping[str, Part], called: Mapping[str, str], least: int, *, own: bool
+) -> Iterator[str]:
+    """Yield a line for each site that lacks something; of many, one line.
+
+    Args:
+        parts: what each client holds.
+        called: what a line calls it: of own tables the site's folder.
+        least: the policy's floor on persons.
+        own: these are somebody's tables, and no set that a partition shared out on purpose.
+    """
+    found: dict[str, list[str]] = {}
+    for client, part in parts.items():
+        for sentence in _of(part, least, own=own):
+            found.setdefault(sentence, []).append(called[client])
+    for sentence, names in found.items():
+        if len(names) > _NAMED:
+            yield f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more: {sentence}"
+        else:
+            yield from (f"{name}: {sentence}" for name in names)
+    graphs = [part for part in parts.values() if isinstance(part, ClientGraph)]
+    if own and len(graphs) == len(parts) and not any(part.edges.size for part in graphs):
+        yield NO_EDGE
+
+
+def _of(part: Part, least: int, *, own: bool) -> Iterator[str]:
+    if not persons(part, part.train):
+        yield NONE
+    elif trains_on_few(part, least):
+        yield TOO_FEW.format(least)
+    elif own and _of_one_class(part):
+        yield ONE_CLASS
+
+
+def _of_one_class(part: Part) -> bool:
+    """Tell whether all training records of a site have one label."""
+    if not isinstance(part, ClientGraph | ClientGraphs) or part.y.ndim != 1:
+        return False
+    return len(np.unique(part.y[part.train])) == 1
+
+
+# --- From a configuration to the clients' sites: load, split, share out; or read what each one has
+# ---
 
 
 class Sizes(TypedDict):

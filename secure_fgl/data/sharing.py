@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 from secure_fgl.data import partitions
 from secure_fgl.data._folder import member_names, members, unknown
-from secure_fgl.data.partitions._shared.links import of_all, of_homes
-from secure_fgl.data.partitions._shared.rule import Cut, Records, groups, with_roles
+from secure_fgl.data.partitions._shared import Cut, Records, groups, of_all, of_homes, with_roles
 from secure_fgl.data.records import (
     ClientGraph,
     ClientGraphs,

@@ -24,15 +24,21 @@ from protocols.messages import Message
 from protocols.policy.guard import find
 from protocols.sessions.store.recording import Captured
 from protocols.wire.roles import Role
-from secure_fgl.attack_inputs.again.released import released_models
-from secure_fgl.attack_inputs.again.said import SaidInAsk
-from secure_fgl.attack_inputs.agreement import agree, rounded
-from secure_fgl.attack_inputs.captured_sent import summed
+from secure_fgl.attack_inputs.again import SaidInAsk
+from secure_fgl.attack_inputs.captured_sent import (
+    Arrays,
+    agree,
+    fields,
+    rounded,
+    summed,
+    tested_of,
+    truth_of,
+    updates,
+    weighs,
+)
 from secure_fgl.attack_inputs.materials import canaries_of
-from secure_fgl.attack_inputs.replayed import ReplayedRun
-from secure_fgl.attack_inputs.truths import tested_of, truth_of
-from secure_fgl.attack_inputs.updates import Arrays, fields, updates, weighs
-from secure_fgl.attack_inputs.verified_run import NeedsPlugin, verified
+from secure_fgl.attack_inputs.models import released_models
+from secure_fgl.attack_inputs.replayed import NeedsPlugin, ReplayedRun, verified
 from secure_fgl.errors import UsageError
 from secure_fgl.plugins.in_use import Given
 from secure_fgl.run.driver import one_thread_and_deterministic

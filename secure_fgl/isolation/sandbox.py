@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self
 
 from algorithms.tasks import Site
 from protocols.errors import NotInPlan, PolicyError, SecureFglError, UnfitMessage
-from protocols.evidence.canaries import coins, content_key
+from protocols.evidence.captures import coins, content_key
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
 from protocols.plan.plan import Plan
@@ -28,9 +28,9 @@ from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.isolation import frames
 from secure_fgl.isolation.forked import ONE_THREAD, Forked, can_fork
+from secure_fgl.isolation.frames import FAILURES, LONGEST, PlainCodec, messages, steps_of
 from secure_fgl.isolation.kernel import check_kernel, set_traceable
 from secure_fgl.isolation.separation import close_network
-from secure_fgl.isolation.values import FAILURES, LONGEST, PlainCodec, messages, steps_of
 from secure_fgl.reasons import shown
 
 __all__ = ["ANSWER_SECONDS", "AnswerFailed", "Sandbox", "check_loadable", "discard", "prepare"]

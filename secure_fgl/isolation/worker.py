@@ -20,13 +20,13 @@ from protocols.errors import LocalProtocolError, SecureFglError
 from protocols.forms import Form
 from protocols.plan.plan import Plan
 from protocols.policy.policy import PrivacyPolicy
-from protocols.privacy.private_steps import PrivateSteps
+from protocols.privacy.noising import PrivateSteps
 from protocols.wire.control import CONTROL
 from secure_fgl.config import Config
 from secure_fgl.data.canaries import planted
 from secure_fgl.federation import Federation
 from secure_fgl.isolation import frames, kernel
-from secure_fgl.isolation.values import FAILURES, LONGEST, PlainCodec, said, steps_of
+from secure_fgl.isolation.frames import FAILURES, LONGEST, PlainCodec, said, steps_of
 from secure_fgl.reasons import plugin_lines
 from secure_fgl.run.driver import one_thread_and_deterministic
 

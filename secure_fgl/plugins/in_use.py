@@ -21,8 +21,7 @@ from types import ModuleType
 from typing import Any, cast
 
 from algorithms import nn
-from protocols.plan.drift import code_drift
-from protocols.plan.plan import Plan, plugin_entry
+from protocols.plan.plan import Plan, code_drift, plugin_entry
 from protocols.strict import nearest
 from secure_fgl import catalogue
 from secure_fgl.data import partitions, sources

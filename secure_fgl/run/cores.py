@@ -1,4 +1,4 @@
-"""Work on all cores of this process, to make tags with (`crypto.tagging.ristretto.Spread`)."""
+"""Work on all cores of this process, to make tags with (`crypto.oprf.Spread`)."""
 
 from __future__ import annotations
 

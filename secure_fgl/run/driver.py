@@ -12,12 +12,11 @@ from typing import Any, TypeVar
 
 from protocols.errors import LocalProtocolError, Refused, RoundLost
 from protocols.forms import Exchange, Form
-from protocols.plan.drawn import turn
+from protocols.plan.cohorts import turn
 from protocols.roles.client import ClientSession
 from protocols.rounds import Ask, Cohort, Reply, Round
-from protocols.sessions.engine import Delivery
-from protocols.sessions.stream import Outgoing, Stream
-from protocols.sessions.table import State
+from protocols.sessions.engine import Delivery, Outgoing, Stream
+from protocols.sessions.part import State
 from protocols.wire.roles import Role
 from secure_fgl import _floors
 from secure_fgl.config import Config

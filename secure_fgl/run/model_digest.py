@@ -10,7 +10,7 @@ import numpy as np
 
 from audits.evidence.run_files import UNREADABLE
 from protocols.messages import Array
-from protocols.wire.inputs_digest import weights_digest
+from protocols.wire.roster import weights_digest
 from secure_fgl.store.files import FILE_LIMIT
 
 

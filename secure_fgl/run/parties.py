@@ -9,25 +9,24 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from crypto.homomorphic.he import Scheme
+from crypto.oprf import KEY_BYTES
 from crypto.samplers import derive, entropy
-from crypto.tagging.tags import KEY_BYTES
 from protocols.disclosures.match.run import shared_key
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Ledger, Store
 from protocols.forms import Form
-from protocols.plan.parties import roles_of
-from protocols.plan.plan import Plan
+from protocols.plan.plan import Plan, roles_of
 from protocols.policy.budget import Reserve
 from protocols.policy.guard import find
 from protocols.policy.policy import PrivacyPolicy
-from protocols.privacy.private_steps import PrivateSteps
+from protocols.privacy.noising import PrivateSteps
 from protocols.roles.aggregator import AggregatorSession
 from protocols.roles.client import ClientSession
 from protocols.sessions.engine import Session
 from protocols.sessions.store.locked import LockedStateStore
 from protocols.sessions.store.recording import Recorder
 from protocols.sessions.store.state_keeper import Outcome, StateKeeper
-from protocols.wire.header import NONE
+from protocols.wire.envelope import NONE
 from protocols.wire.roles import Role, session_of
 from protocols.wire.roster import AGGREGATOR_NAME, Identity, Roster, run_id
 from protocols.wire.run_context import RunContext, Zeros

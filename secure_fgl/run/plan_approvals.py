@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from audits.checks.parties.plan_approvals import (
-    LIMIT,
-    PlanApproval,
-    approvals_text,
-    hold,
-    read_approvals,
-)
+from audits.checks.parties import LIMIT, PlanApproval, approvals_text, hold, read_approvals
 from protocols.errors import EvidenceError
 from protocols.plan.plan import Plan
 from protocols.policy.policy import PrivacyPolicy

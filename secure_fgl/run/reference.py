@@ -1,19 +1,12 @@
-"""References found outside the federation, in the simulator only: local-only, centralised, ….
+"""Whether a run stood at the score of a model that always answers the commonest class.
 
-They say what federation is worth. A real federation cannot compute those that need all data: the
-centralised model, and the clients' models on the whole graph.
-
-For others nothing leaves a site. Where nodes are classified these are, beside each site's own
-model: ``propagation``, the site's labels alone, run along its own edges; ``local_propagation``, its
-own model's predictions run along them; ``logistic`` and ``boosted``, scikit-learn's logistic
-regression and gradient-boosted trees on the features alone. Each site chooses their settings by its
-own validation nodes; their test nodes are pooled as the federation's are.
+The simulator sees it, as it holds all labels; nobody else could. It is no message of the run.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,12 +23,78 @@ from secure_fgl.config import OWN, Config
 from secure_fgl.data import Dataset, Masks, Ratings, induce
 from secure_fgl.data.kinds import site_data
 from secure_fgl.run.naming import learning_seed
-from secure_fgl.run.standing import commonest, stood
 
 if TYPE_CHECKING:
     from algorithms.tasks.inputs import NodeData
 
-__all__ = ["Bystander", "best_metrics", "propagated"]
+LONG = 10
+"""Rounds, one after the other, from which on a run is said to have stood."""
+
+NEAR = 0.015
+"""How near a score is to a share, per share of the other classes.
+
+Where one class is rare, every model's accuracy is within a hundredth of the commonest one's share;
+only one that gives all records that class is as near as this.
+"""
+
+
+def commonest(sites: Sequence[Site], records: str = "val") -> float | None:
+    """Return the share of the commonest class among all sites' records of a split.
+
+    None where records have no classes (ratings, several questions a graph), or there are none.
+
+    Args:
+        sites: all of them.
+        records: the name of their mask, ``val`` or ``test``.
+    """
+    found = []
+    for site in sites:
+        y, mask = getattr(site.data, "y", None), getattr(site.data, records, None)
+        if y is None or mask is None or y.ndim != 1 or y.dtype.is_floating_point:
+            return None
+        found.append(y[mask].numpy())
+    labels = np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+    return float(np.bincount(labels).max() / len(labels)) if len(labels) else None
+
+
+def stood(
+    after: Sequence[int], scores: Sequence[Mapping[str, Any]], share: float | None
+) -> dict[str, Any] | None:
+    """Return the longest stretch of rounds whose validation accuracy is near a share.
+
+    Args:
+        after: per score, after how many rounds it was taken.
+        scores: the metrics.
+        share: of the commonest class; None: there is none.
+
+    Returns:
+        ``first`` and ``last`` round, and ``share``; None for no stretch of `LONG` rounds.
+    """
+    best: list[int] = []
+    now: list[int] = []
+    if share is None:
+        return None
+    for number, metrics in zip(after, scores, strict=True):
+        score = metrics.get("val_accuracy")
+        near = score is not None and abs(score - share) <= NEAR * (1.0 - share)
+        now = [*now, number] if near else []
+        best = max(best, now, key=len)
+    if len(best) < LONG:
+        return None
+    return {"first": best[0], "last": best[-1], "share": round(share, 4)}
+
+
+# --- References found outside the federation, in the simulator only: local-only, centralised, …
+# ---
+#
+# They say what federation is worth. A real federation cannot compute those that need all data: the
+# centralised model, and the clients' models on the whole graph.
+#
+# For others nothing leaves a site. Where nodes are classified these are, beside each site's own
+# model: ``propagation``, the site's labels alone, run along its own edges; ``local_propagation``,
+# its own model's predictions run along them; ``logistic`` and ``boosted``, scikit-learn's logistic
+# regression and gradient-boosted trees on the features alone. Each site chooses their settings by
+# its own validation nodes; their test nodes are pooled as the federation's are.
 
 Metrics = dict[str, float | None]
 

@@ -14,7 +14,7 @@ from protocols.forms import Algorithm
 from protocols.messages import Array
 from protocols.plan.plan import Plan
 from protocols.policy.policy import PrivacyPolicy
-from protocols.wire.inputs_digest import weights_digest, weights_of
+from protocols.wire.roster import weights_digest, weights_of
 from secure_fgl.config import Config
 from secure_fgl.data import Dataset, Masks
 from secure_fgl.devices import chosen

@@ -32,7 +32,6 @@ from secure_fgl.muting import quiet
 from secure_fgl.plugins.in_use import Plugins
 from secure_fgl.run.closing import close_all
 from secure_fgl.run.driver import Driver, Meter, deferred_interrupts, untrained
-from secure_fgl.run.faults import FaultyTransport, drops
 from secure_fgl.run.parties import Making, Parties, set_up, take_up
 from secure_fgl.run.result import Outcome, finish, keep_model, seal
 from secure_fgl.run.workers import Workers, how_many
@@ -44,7 +43,7 @@ from secure_fgl.store.finished_run import Run
 from secure_fgl.store.run_folder import RunFolder
 from secure_fgl.store.state_store import StateStores
 from secure_fgl.transports import Transport
-from secure_fgl.transports.memory import MemoryTransport
+from secure_fgl.transports.memory import FaultyTransport, MemoryTransport, drops
 
 Progress = Callable[[int, int, Mapping[str, Any]], None]
 """Called after each round with (round, rounds, latest cohort metrics)."""

@@ -28,8 +28,7 @@ from audits.evidence.steps import Case, run_checks
 from audits.evidence.verify import checks_of
 from protocols.disclosures.match.run import shared_key
 from protocols.disclosures.names import Disclosure
-from protocols.plan.parties import roles_of
-from protocols.plan.plan import Plan
+from protocols.plan.plan import Plan, roles_of
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME
@@ -53,8 +52,8 @@ from secure_fgl.store.files import Folder
 from secure_fgl.store.finished_run import FORMATS, Run
 from secure_fgl.store.run_folder import RunFolder
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
-from secure_fgl.store.sides.places import place_of
-from secure_fgl.store.sides.site_log import NAME as LOG
+from secure_fgl.store.sides.party_side import NAME as LOG
+from secure_fgl.store.sides.party_side import place_of
 from secure_fgl.transports.broker.config import keep_connection, new_root, write_config
 from secure_fgl.transports.broker.server import free_port, running
 

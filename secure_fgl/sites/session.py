@@ -33,12 +33,19 @@ from secure_fgl.sites.process import PartyProcess, conduct, open_process
 from secure_fgl.sites.status import State, read_status
 from secure_fgl.sites.stopping import sign_off, was_stopped
 from secure_fgl.store.files import Folder
-from secure_fgl.store.sides.site_log import note
+from secure_fgl.store.sides.party_side import note
 from secure_fgl.store.state_store import StateStores
 from secure_fgl.transports.broker import channel
-from secure_fgl.transports.broker.messages import Malformed, decode, encode
-from secure_fgl.transports.broker.replies import END, TASK, Code, SiteReply
-from secure_fgl.transports.broker.waiting import SiteTransport
+from secure_fgl.transports.broker.messages import (
+    END,
+    TASK,
+    Code,
+    Malformed,
+    SiteReply,
+    decode,
+    encode,
+)
+from secure_fgl.transports.broker.requests import SiteTransport
 
 __all__ = ["AGAIN", "Answerer", "Callers", "conduct_run", "main", "serve"]
 

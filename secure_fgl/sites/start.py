@@ -30,7 +30,7 @@ from secure_fgl.errors import BROKEN, BUDGET, DRIFT, USAGE, UsageError
 from secure_fgl.isolation.forked import ONE_THREAD, Forked, can_fork
 from secure_fgl.reasons import explain
 from secure_fgl.sites.stopped import go_on, only_one_start, was_stopped
-from secure_fgl.store.sides.places import RUNS, place_of
+from secure_fgl.store.sides.party_side import RUNS, place_of
 from secure_fgl.transports.broker.channel import ASK, SOCKET, hand_over, socket_of
 
 __all__ = ["HOUSE", "NOT_SEPARATED", "carry", "load", "main", "start"]

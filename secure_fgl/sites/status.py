@@ -18,17 +18,21 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
+from typing import Any, TypeVar
 
-from protocols.errors import EvidenceError, LedgerError, Refused
+from protocols.errors import EvidenceError, LedgerError, Refused, RoundLost
 from protocols.policy.budget import budget_key
+from protocols.rounds import Round
+from protocols.sessions.engine import Delivery
 from protocols.wire.envelope import Envelope
 from protocols.wire.roles import Role
 from secure_fgl.charters.party import PartyKit
 from secure_fgl.errors import UsageError
+from secure_fgl.run.driver import Driver, Meter
+from secure_fgl.run.parties import Parties
 from secure_fgl.store.budgets import BudgetStore
 from secure_fgl.store.files import Folder
-
-__all__ = ["STATUS_FILE", "State", "Status", "StatusFile", "read_status"]
+from secure_fgl.transports import Transport
 
 STATUS_FILE = "status.json"
 _LIMIT = 16 << 20  # bytes; a party that is awaited takes about 40
@@ -276,3 +280,52 @@ def _spent(kit: PartyKit) -> dict[str, dict[str, float]]:
                 "epsilon": float(spent.epsilon), "of": cap.epsilon, "runs": spent.entries,
             }  # fmt: skip
     return found
+
+
+# --- Tells a party's status file what the aggregator's rounds do; changes nothing of them ---
+
+S = TypeVar("S")
+
+
+class ToldTransport:
+    """A transport that notes who is asked, who has answered, and how many bytes it took.
+
+    Who answers while others are still awaited is known to the transport beneath alone. One that
+    has an attribute `heard` calls it with each party's name; of another one nobody counts as away.
+    """
+
+    def __init__(self, inner: Transport, status: StatusFile) -> None:
+        self._inner, self._status = inner, status
+        self._tells = hasattr(inner, "heard")
+        if self._tells:
+            told: Any = inner
+            told.heard = status.heard
+
+    def exchange(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        """Deliver, as the transport beneath does."""
+        envelopes: dict[str, list[bytes]] = {}
+        for delivery in deliveries:
+            envelopes.setdefault(delivery.to, []).append(delivery.data)
+        if envelopes:
+            self._status.asked(envelopes)
+        answers = self._inner.exchange(deliveries)
+        self._status.answered([answer.data for answer in answers], away=self._tells)
+        return answers
+
+
+class ToldDriver(Driver):
+    """Notes which rounds are lost."""
+
+    def __init__(
+        self, parties: Parties, transport: Transport, meter: Meter, status: StatusFile
+    ) -> None:
+        super().__init__(parties, ToldTransport(transport, status), meter)
+        self._status = status
+
+    def play(self, steps: Round[S], round: int) -> S:
+        """Run one round; see `Driver.play`."""
+        try:
+            return super().play(steps, round)
+        except RoundLost:
+            self._status.lost(round)
+            raise

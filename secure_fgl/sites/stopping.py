@@ -29,7 +29,7 @@ from secure_fgl.sites.stopped import (
     was_stopped,
 )
 from secure_fgl.store.files import held, open_plain, replace
-from secure_fgl.store.sides.places import place_of, places_of
+from secure_fgl.store.sides.party_side import place_of, places_of
 from secure_fgl.transports.broker.channel import SOCKET, socket_of
 
 if TYPE_CHECKING:

@@ -1,51 +1,264 @@
-"""The budget store: what all runs together have spent of one site's data set (O20).
+"""What a budget file holds: one reservation per line, its chain, and what all of them compose to.
 
-::
-
-    BUDGETS/  <name>.jsonl  <name>.floor  <name>.lock     name = SHA-256 of (site, data set)
-
-It lies outside every run folder and only grows. A chain that its owner rewrote as a whole holds
-again, so what forbids a step back are floors: sizes and roots at which the store was seen, by
-itself and, above all, in notes that other parties signed. Deleting the whole folder shows only in
-such notes.
+Composition: Rényi curves add up order by order (Mironov, CSF 2017, proposition 1), and so do the
+distances of the samplers from the exact noise; wrap is taken out of delta once per run (O19).
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import hmac
+import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from decimal import ROUND_CEILING, ROUND_UP, Context, Decimal, DecimalException
+from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
+
+import numpy as np
 
 from crypto.errors import CryptoError
-from crypto.signing.canonical import canonical, parse
-from crypto.signing.checkpoint import Checkpoint
-from crypto.signing.signatures import VerifyKey
-from protocols.errors import BudgetExceeded, EvidenceError, LedgerError, NotInPlan
+from crypto.merkle import Checkpoint, Tree, read
+from crypto.signing import VerifyKey, canonical, parse
+from protocols.errors import BudgetExceeded, EvidenceError, LedgerError, NotInPlan, OtherEvidence
 from protocols.policy.budget import Unit, budget_key, budget_origin
 from protocols.policy.policy import Budget
+from protocols.privacy.accounting import ORDERS, WRAP, net_epsilon
 from protocols.privacy.noising import TAIL_BITS
+from protocols.versions import BUDGET
+from protocols.wire.envelope import NONE
 from protocols.wire.roster import Identity
 from secure_fgl.errors import UsageError
-from secure_fgl.store.anchors import Anchor, Reservation
-from secure_fgl.store.append_only import append, content, sync_folder
-from secure_fgl.store.budget_lines import (
-    LINE_LIMIT,
-    STEP,
-    Entry,
-    Floor,
-    Log,
-    check_reservation,
-    compose,
-    header,
-    read_log,
-    rounded_up,
-)
-from secure_fgl.store.files import Folder, open_plain
+from secure_fgl.store.files import Folder, append, appended_content, open_plain, sync_folder
+
+STEP = "budget"
+LINE_LIMIT = 1 << 16  # bytes; one of ours is about 4 kB
+_LONGEST_NUMBER = 64  # characters
+_FACTS = ("rdp", "run", "tails")
+_UP = Context(prec=6, rounding=ROUND_UP)
+_SUM = Context(prec=60, rounding=ROUND_CEILING)
+
+Entry = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Floor:
+    """A size (lines) and root that a store must extend; `note`: what others signed, or empty."""
+
+    size: int
+    root: bytes
+    note: str = ""
+
+    def check(self, lines: Sequence[bytes]) -> None:
+        """Raise EvidenceError unless these lines extend it."""
+        if len(lines) < self.size:
+            raise EvidenceError(
+                STEP,
+                f"a budget has {len(lines)} lines and was seen with {self.size}: it was put back",
+            )
+        if not hmac.compare_digest(_root(lines[: self.size]), self.root):
+            raise EvidenceError(STEP, "a budget is not the one that was anchored: it was rewritten")
+
+
+@dataclass(frozen=True)
+class Log:
+    """A budget file as read: its complete lines, and what they reserve."""
+
+    lines: tuple[bytes, ...]
+    reservations: tuple[Entry, ...]
+
+    @property
+    def head(self) -> str:
+        """SHA-256 (hex) over the last line, which holds the head before."""
+        return _head(self.lines)
+
+    def floor(self) -> Floor:
+        """Return where the file stands."""
+        return Floor(len(self.lines), _root(self.lines))
+
+    def plus(self, header: Entry, entry: Entry) -> Log:
+        """Return the file after a reservation; the first brings the header along."""
+        lines = list(self.lines)
+        for content in (entry,) if lines else (header, entry):
+            facts = {**content, "prev": _head(lines), "seq": len(lines)}
+            lines.append(canonical(facts) + b"\n")
+        if any(len(line) > LINE_LIMIT for line in lines[len(self.lines) :]):
+            raise UsageError("A reservation is larger than readers of budgets accept.")
+        return Log(tuple(lines), (*self.reservations, entry))
+
+
+def header(site: str, dataset: str) -> dict[str, Any]:
+    """Return the first line of a budget file; curves at other orders cannot be added to its own."""
+    return {
+        "dataset": dataset,
+        "orders": list(map(_spell, ORDERS)),
+        "site": site,
+        "version": BUDGET.version,
+    }
+
+
+def read_log(data: bytes, first: Entry) -> Log:
+    """Read every line strictly; an empty file holds no reservations.
+
+    Args:
+        data: the file.
+        first: the header that it must have.
+
+    Raises:
+        EvidenceError: at step ``budget``: a line is not ours, out of sequence, or does not follow
+            from the one before it.
+    """
+    lines, found = data.splitlines(keepends=True), []
+    for number, line in enumerate(lines):
+        try:
+            entry = parse(line.removesuffix(b"\n"), limit=LINE_LIMIT)
+        except CryptoError:
+            raise EvidenceError(STEP, f"line {number} of a budget is not canonical") from None
+        if not number:
+            _check_version(entry)
+        wanted = {*_FACTS, "prev", "seq"} if number else {*first, "prev", "seq"}
+        if not isinstance(entry, dict) or set(entry) != wanted or not line.endswith(b"\n"):
+            raise EvidenceError(STEP, f"line {number} of a budget is not complete")
+        if entry["seq"] != number or entry["prev"] != _head(
+            lines[number - 1 : number] if number else []
+        ):
+            raise EvidenceError(STEP, f"line {number} of a budget does not follow from those above")
+        if number:
+            found.append(_reservation(number, entry))
+        elif any(entry[name] != first[name] for name in first):
+            raise EvidenceError(STEP, "a budget is of another site, data set or list of orders")
+    return Log(tuple(lines), tuple(found))
+
+
+def _check_version(first: object) -> None:
+    found = first.get("version") if isinstance(first, dict) else None
+    if not BUDGET.check(found, partial(OtherEvidence, STEP)):
+        raise EvidenceError(STEP, "a budget states no format version")
+
+
+def _reservation(number: int, entry: Entry) -> Entry:
+    made = {name: entry[name] for name in _FACTS}
+    try:
+        check_reservation(made)
+    except UsageError as error:
+        raise EvidenceError(STEP, f"line {number} of a budget: {error.what}") from None
+    return made
+
+
+def check_reservation(entry: Entry) -> None:
+    """Raise UsageError unless an entry holds a run's name, a whole curve and a distance."""
+    rdp = entry["rdp"]
+    if not isinstance(entry["run"], str) or not isinstance(rdp, list) or len(rdp) != len(ORDERS):
+        raise UsageError(f"A reservation names a run and a divergence at {len(ORDERS)} orders.")
+    for text in (*rdp, entry["tails"]):
+        _number(text)
+
+
+def compose(reservations: Sequence[Entry], delta: float) -> float:
+    """Return epsilon of all reservations together at `delta`; infinite if `delta` is used up."""
+    if not reservations:
+        return 0.0
+    curve, tails = [Decimal(0)] * len(ORDERS), Decimal(0)
+    for entry in reservations:
+        tails = _SUM.add(tails, _number(entry["tails"]))
+        curve = [_SUM.add(a, _number(b)) for a, b in zip(curve, entry["rdp"], strict=True)]
+    left = delta - (len(reservations) - 1) * WRAP  # net_epsilon takes out one
+    rdp = np.array([_above(value) for value in curve])
+    return net_epsilon(rdp, left, tails=_above(tails))[0]
+
+
+def rounded_up(value: float) -> str:
+    """Return a number with six figures, never smaller than it is, or ``infinity``."""
+    return f"{_UP.create_decimal_from_float(value):g}" if math.isfinite(value) else "infinity"
+
+
+def _number(text: object) -> Decimal:
+    try:
+        if isinstance(text, str) and len(text) <= _LONGEST_NUMBER:
+            found = Decimal(text)
+            if found.is_finite() and found >= 0:
+                return found
+    except DecimalException:
+        pass
+    raise UsageError("A reservation holds something else than a decimal number of at least 0.")
+
+
+def _above(value: Decimal) -> float:
+    return math.nextafter(float(value), math.inf) if value else 0.0
+
+
+def _spell(order: float) -> str:
+    return repr(float(order))
+
+
+def _head(lines: Sequence[bytes]) -> str:
+    """Return the head after these lines: a hash of the last, which holds the head before it."""
+    return hashlib.sha256(b"secure-fgl/budget\0" + lines[-1]).hexdigest() if lines else NONE
+
+
+def _root(lines: Sequence[bytes]) -> bytes:
+    tree = Tree()
+    for line in lines:
+        tree.append(line)
+    return tree.root()
+
+
+# --- What a budget store says of itself: a reservation, and a checkpoint that others cosigned ---
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """A store after a reservation.
+
+    Attributes:
+        entries: how many reservations it holds, this one included.
+        head: SHA-256 (hex) over its last line.
+        epsilon: of all of them together, at `delta`; decimal text, rounded up, or ``infinity``.
+        delta: of the cap; decimal text.
+    """
+
+    entries: int
+    head: str
+    epsilon: str
+    delta: str
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """A store's checkpoint as another party cosigned it.
+
+    Attributes:
+        note: the signed note, with one signature.
+        signer, key: who cosigned it.
+    """
+
+    note: str
+    signer: str
+    key: VerifyKey
+
+    def checkpoint(self) -> Checkpoint:
+        """Return what was signed; raises EvidenceError at step ``budget``."""
+        try:
+            return read(self.note, name=self.signer, key=self.key)
+        except CryptoError:
+            what = "an anchor of a budget is not signed by who it names"
+            raise EvidenceError(STEP, what) from None
+
+
+# --- The budget store: what all runs together have spent of one site's data set (O20) ---
+#
+# ::
+#
+#     BUDGETS/  <name>.jsonl  <name>.floor  <name>.lock     name = SHA-256 of (site, data set)
+#
+# It lies outside every run folder and only grows. A chain that its owner rewrote as a whole holds
+# again, so what forbids a step back are floors: sizes and roots at which the store was seen, by
+# itself and, above all, in notes that other parties signed. Deleting the whole folder shows only in
+# such notes.
 
 VARIABLE = "SECURE_FGL_BUDGETS"
 _TAILS = 2.0 ** (48 - TAIL_BITS)  # of the 2^48 draws that no run makes
@@ -219,7 +432,7 @@ class BudgetStore:
 
     def _read(self, base: Path, site: str, dataset: str) -> Log:
         """Read and check a store: its chain, and every floor that it must extend."""
-        log = read_log(content(f"{base}.jsonl", step=STEP), header(site, dataset))
+        log = read_log(appended_content(f"{base}.jsonl", step=STEP), header(site, dataset))
         held = self._anchors.get(budget_origin(site, dataset), ())
         for floor in filter(None, (*held, _floor(base))):
             floor.check(log.lines)
@@ -314,7 +527,7 @@ def _size_of(note: str) -> int:
 
 
 def _floor(base: Path) -> Floor | None:
-    data = content(f"{base}.floor", step=STEP)
+    data = appended_content(f"{base}.floor", step=STEP)
     if not data:
         return None
     try:

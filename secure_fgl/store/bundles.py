@@ -18,21 +18,18 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from audits.bundle.archive import BUNDLE_LIMIT, pack, unpack
+from audits.bundle.archive import BUNDLE_LIMIT, pack, read_manifest, unpack
 from audits.bundle.making import make
-from audits.bundle.manifest import read_manifest
 from audits.bundle.statements import SVR, statement
 from audits.bundle.statements import svr as svr_of
 from audits.checks.bundle import verify_bundle, verify_run
 from audits.evidence.steps import Verification
-from crypto.signing.canonical import canonical
-from crypto.signing.signatures import SigningKey
+from crypto.signing import SigningKey, canonical
 from secure_fgl.errors import UsageError
 from secure_fgl.isolation.kernel import close_memory
 from secure_fgl.store.files import content, create, open_plain
 from secure_fgl.store.finished_run import Run
-from secure_fgl.store.sides.party_side import check_name, holds_runs, side_of
-from secure_fgl.store.sides.places import place_of
+from secure_fgl.store.sides.party_side import check_name, holds_runs, place_of, side_of
 
 __all__ = [
     "environment",

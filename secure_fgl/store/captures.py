@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from audits.evidence.captured_files import CapturedFiles, PieceFile
-from crypto.rest import new_key
+from crypto.aead import new_key
 from protocols.errors import EvidenceError, SecureFglError
 from protocols.evidence.ledger import read_lines
 from protocols.versions import CAPTURE

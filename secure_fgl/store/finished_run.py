@@ -16,8 +16,7 @@ from secure_fgl.notebook import Results
 from secure_fgl.store.captures import found, sweep
 from secure_fgl.store.files import FILE_LIMIT, Folder, is_temporary, replace
 from secure_fgl.store.sides import party_side
-from secure_fgl.store.sides.party_side import charter_of, run_of, side_of, weights_of
-from secure_fgl.store.sides.places import party_of
+from secure_fgl.store.sides.party_side import charter_of, party_of, run_of, side_of, weights_of
 
 if TYPE_CHECKING:
     import torch
@@ -142,7 +141,7 @@ class Run(Results):
 
         With `folder` the name can only be that of a site's folder, not of a client in the plan.
         """
-        from secure_fgl.store import site_models, trained_model  # torch: most commands need none
+        from secure_fgl.store import client_models, trained_model  # torch: most commands need none
         from secure_fgl.store.sides.release import check_released
 
         check_released(self)
@@ -150,7 +149,7 @@ class Run(Results):
         if site is None:
             models = self.client_models
             found = trained_model.shared(
-                self.view(), name, checkpoint, lambda: site_models.agreed(models, checkpoint)
+                self.view(), name, checkpoint, lambda: client_models.agreed(models, checkpoint)
             )
         else:
             found = trained_model.of_client(self._opened(site, folder=folder))
@@ -163,9 +162,9 @@ class Run(Results):
         return self._opened(site, folder=True).about
 
     def _opened(self, site: str, *, folder: bool) -> Opened:
-        from secure_fgl.store import site_models
+        from secure_fgl.store import client_models
 
-        return site_models.of_site(self.client_models, site, self.checkpoint()[1], folder=folder)
+        return client_models.of_site(self.client_models, site, self.checkpoint()[1], folder=folder)
 
     def checkpoint(self) -> tuple[str, bytes]:
         """Return name and bytes of the shared model's file, empty if there is none."""

@@ -34,8 +34,7 @@ from protocols.errors import EvidenceError
 from protocols.messages import Array
 from secure_fgl.errors import UsageError
 from secure_fgl.run.model_digest import npz_bytes
-from secure_fgl.store.append_only import synced
-from secure_fgl.store.files import Folder, run_name
+from secure_fgl.store.files import Folder, run_name, synced
 from secure_fgl.store.finished_run import NOT_JUDGED
 from secure_fgl.store.state_store import StateStores
 

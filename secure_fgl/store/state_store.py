@@ -29,12 +29,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from crypto.rest import new_key
+from crypto.aead import new_key
 from protocols.errors import LedgerError
 from protocols.sessions.store.journal import Standing
 from secure_fgl.errors import UsageError
-from secure_fgl.store.append_only import Opened
-from secure_fgl.store.files import Folder, run_name
+from secure_fgl.store.files import Folder, Opened, run_name
 
 __all__ = ["FileStateStore", "KeptStateStore", "StateStores"]
 

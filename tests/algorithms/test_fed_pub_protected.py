@@ -15,7 +15,7 @@ import torch
 from algorithms.fed_pub import Model, Portrait, fed_pub, shares
 from algorithms.tasks import Site
 from algorithms.tasks.evaluation import evaluated
-from crypto.homomorphic.weights import flatten
+from crypto.homomorphic.weighted import flatten
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.control import Cosines, RowSeeds
 from protocols.wire.gateway import Gateway

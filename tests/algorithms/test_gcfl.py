@@ -27,7 +27,7 @@ from algorithms.fed_per import fed_per
 from algorithms.gcfl import gcfl
 from algorithms.gcfl_plus import gcfl_plus
 from algorithms.tasks import Site
-from protocols.clusters.cuts import CUTS, GUARDS
+from protocols.clusters import CUTS, GUARDS
 from protocols.disclosures.sum.view import TotalView
 from protocols.errors import NotAdmitted
 from protocols.forms import Algorithm

@@ -24,7 +24,7 @@ from protocols.plan.planning import make_plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Reply, Sealed
 from secure_fgl.attack_inputs.materials import material
-from secure_fgl.checking import small
+from secure_fgl.checking import subject
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from tests.algorithms.test_neighbours import node_graph
@@ -207,7 +207,7 @@ def test_steps_end_where_a_client_is_away_and_are_begun_once() -> None:
 
 
 def _config(policy: str, path: Path) -> Config:
-    document = small.document("fed_sage_plus", policy, rounds=1, store=path / "budgets")
+    document = subject.document("fed_sage_plus", policy, rounds=1, store=path / "budgets")
     options = {"alpha": 1.0, "joint": 2, "codes": 8, "steps": 5}
     document["algorithm"]["options"] = {"fed_sage_plus": options}
     return Config.parse(document)

@@ -21,8 +21,8 @@ from algorithms.tasks import Labelled
 from algorithms.tasks.evaluation import total
 from protocols.disclosures.sum.view import TotalView
 from protocols.rounds import Cohort, Reply
-from protocols.wire.inputs_digest import weights_digest
-from secure_fgl.checking import small
+from protocols.wire.roster import weights_digest
+from secure_fgl.checking import subject
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from tests.toys.kinds import sites_of, task_of
@@ -237,7 +237,7 @@ def test_o5_a_client_that_vanishes_between_the_two_sums_loses_the_round(tmp_path
     """Vanished before the first sum, it is missing in both, and nothing is lost."""
     lost = {}
     for drop in ("2@1:after_upload", "2@1"):
-        document = small.document("graph_fl", "masks", drop=drop, rounds=1)
+        document = subject.document("graph_fl", "masks", drop=drop, rounds=1)
         document["transport"] = {"workers": 1}
         run = Federation.from_config(Config.parse(document)).run(tmp_path / str(len(drop)))
         lost[drop] = run.result["lost_rounds"]

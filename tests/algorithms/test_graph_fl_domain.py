@@ -15,7 +15,7 @@ from algorithms.tasks import FewShotTask, Labelled
 from algorithms.tasks.ego import EgoTask
 from algorithms.tasks.inputs import near
 from protocols.messages import Message
-from protocols.wire.inputs_digest import weights_digest
+from protocols.wire.roster import weights_digest
 from tests.algorithms.test_graph_fl import driven, node_task
 from tests.toys.kinds import sites_of, task_of
 from tests.toys.stage import play

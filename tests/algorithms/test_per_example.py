@@ -17,7 +17,7 @@ from algorithms.tasks.inputs import GraphsData
 from algorithms.tasks.node import NodeTask
 from protocols.errors import NotInPlan
 from protocols.policy.budget import Budget
-from protocols.privacy.private_steps import PrivateSteps
+from protocols.privacy.noising import PrivateSteps
 from protocols.privacy.training import LEVELS, Training, plan_training
 
 FEATURES = 6

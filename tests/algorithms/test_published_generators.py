@@ -21,7 +21,7 @@ from protocols.errors import NotAdmitted
 from protocols.policy.policy import PRESETS, PrivacyPolicy
 from protocols.rounds import Cohort, Reply
 from secure_fgl.attack_inputs.materials import material
-from secure_fgl.checking import small
+from secure_fgl.checking import subject
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.store.finished_run import Run
@@ -100,7 +100,7 @@ class _Each:
 
 
 def _config(policy: str, **options: Any) -> Config:
-    document = small.document("fed_sage_plus", policy, rounds=1)
+    document = subject.document("fed_sage_plus", policy, rounds=1)
     document["evaluation"] = {"references": []}
     document["algorithm"]["options"] = {"fed_sage_plus": {"steps": 5, **options}}
     return Config.parse(document)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from secure_fgl.checking import small
+from secure_fgl.checking import subject
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
@@ -20,7 +20,7 @@ GRAPHS = {"gcfl", "gcfl_plus"}
 
 
 def warnings(name: str, rounds: int = 2, **options: Any) -> tuple[str, ...]:
-    document = small.document(name, "unsafe_plaintext", rounds=rounds)
+    document = subject.document(name, "unsafe_plaintext", rounds=rounds)
     document["algorithm"]["options"] = {name: options}
     if options.get("nodes"):  # rows of neighbours leave under a policy that guards rows
         document["policy"] = str(ROWS)
@@ -67,7 +67,7 @@ def test_clusters_that_no_round_can_cut_are_one(data_root: Path) -> None:
 
 def test_run_and_report_say_it_too(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
-    file.write_text(Config.parse(small.document("fed_gcn", "unsafe_plaintext")).text())
+    file.write_text(Config.parse(subject.document("fed_gcn", "unsafe_plaintext")).text())
     shown = invoke("run", file, "--out", tmp_path / "run")
     assert shown.exit_code == 0, shown.output
     first = " ".join(shown.stderr.split()).partition("policy digest")[0]
@@ -85,7 +85,7 @@ def test_run_and_report_say_it_too(tmp_path: Path) -> None:
 def test_rows_of_neighbours_that_nobody_knows_are_refused_at_the_plan(
     name: str, options: dict[str, Any], own_tables: bool, tmp_path: Path
 ) -> None:
-    document = small.document(name, "unsafe_plaintext")
+    document = subject.document(name, "unsafe_plaintext")
     document |= {"policy": str(ROWS), "algorithm": {"name": name, "options": {name: options}}}
     if own_tables:
         root = own(tmp_path / "data", "tvx")
@@ -107,7 +107,7 @@ def test_rows_of_neighbours_that_nobody_knows_are_refused_at_the_plan(
 
 def test_a_lost_round_is_counted_and_numbered(tmp_path: Path) -> None:
     """`rounds lost   47` read as 47 rounds."""
-    document = small.document("fed_avg", "masks", rounds=3, drop="1@2,2@2")
+    document = subject.document("fed_avg", "masks", rounds=3, drop="1@2,2@2")
     file = tmp_path / "config.yaml"
     file.write_text(Config.parse(document).text())
     shown = invoke("run", file, "--out", tmp_path / "run")

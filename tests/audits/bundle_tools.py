@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from audits.bundle.archive import pack
+from audits.bundle.archive import MANIFEST, manifest, pack
 from audits.bundle.making import make
-from audits.bundle.manifest import MANIFEST, manifest
 from audits.checks.bundle import verify_bundle
 from audits.evidence.run_files import RunView
 from audits.evidence.steps import Status, Verification
-from crypto.signing.signatures import SigningKey
+from crypto.signing import SigningKey
 from tests.audits.toy_run import Toy, run_toy
 
 ENVIRONMENT = {"env/sbom.cdx.json": b"{}", "env/versions.json": b"{}"}

@@ -7,13 +7,21 @@ from dataclasses import replace
 from typing import Any
 
 from audits.evidence.run_files import RunView
-from crypto.signing.canonical import canonical
-from crypto.signing.checkpoint import Checkpoint
-from crypto.signing.merkle import Tree
-from crypto.signing.signatures import SigningKey
-from protocols.evidence.heads import SILENT, Line, client_items, received, tree, word_of
-from protocols.evidence.ledger import Entry, head_of, origin_of, read_lines
-from protocols.wire.header import NONE
+from crypto.merkle import Checkpoint, Tree
+from crypto.signing import SigningKey, canonical
+from protocols.evidence.ledger import (
+    SILENT,
+    Entry,
+    Line,
+    client_items,
+    head_of,
+    origin_of,
+    read_lines,
+    received,
+    tree,
+    word_of,
+)
+from protocols.wire.envelope import NONE
 from tests.audits.toy_run import AGGREGATOR, RESULT, Toy, stated, text
 
 

@@ -17,8 +17,7 @@ from audits.evidence.run_files import RunView, policy_text
 from audits.evidence.steps import Case, Verification
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Ledger, MemoryStore
-from protocols.plan.noise import NoisePlan
-from protocols.plan.plan import DataPlan, FieldPlan, Item, MessagePlan, Plan
+from protocols.plan.plan import DataPlan, FieldPlan, Item, MessagePlan, NoisePlan, Plan
 from protocols.plan.steps import Service, Step
 from protocols.policy.guard import describe
 from protocols.policy.guards import UnsafeClear

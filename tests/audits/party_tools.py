@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from protocols.policy.policy import PrivacyPolicy
-from protocols.sessions.table import State
-from protocols.wire.inputs_digest import weights_digest
+from protocols.sessions.part import State
+from protocols.wire.roster import weights_digest
 from secure_fgl.charters.broker import _USER, Broker, _encoded
 from secure_fgl.charters.charter import Charter
 from secure_fgl.config import Config
 from secure_fgl.run.model_digest import npz_bytes
-from secure_fgl.store.sides.places import place_of
+from secure_fgl.store.sides.party_side import place_of
 from tests.audits.toy_run import (
     AGGREGATOR,
     FIVE,

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from audits.accounting.engines import Meter, sound
 from audits.accounting.models import Account, Epsilon
-from protocols.plan.drawn import DrawnPlan
+from protocols.plan.cohorts import DrawnPlan
 from protocols.plan.plan import Plan
 from protocols.policy.guards import Quantise
 from protocols.privacy.accounting import rounded_up

@@ -16,7 +16,7 @@ from audits.accounting.engines import differs, opacus
 from audits.accounting.models import Account
 from audits.evidence.steps import Case, Status, Step, Verification
 from protocols.errors import EvidenceError
-from protocols.plan.noise import NoisePlan
+from protocols.plan.plan import NoisePlan
 from tests.audits.account_tools import CALIBRATED, item
 from tests.audits.noised_run import DELTA, NoisedRun, noise_plan
 

@@ -12,9 +12,9 @@ from audits.evidence.steps import Case, Verification
 from audits.report.budget import accounts
 from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError, NotAdmitted
+from protocols.plan.learns import check_covered
 from protocols.plan.steps import Service
 from protocols.policy.policy import PrivacyPolicy
-from protocols.privacy.own_words import check_covered
 from tests.audits.noised_run import NoisedRun, message
 from tests.audits.test_account_own_noise import run
 from tests.protocols.test_own_noise import own

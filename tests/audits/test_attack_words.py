@@ -9,10 +9,10 @@ import re
 import pytest
 
 from audits.attacks import attacks
-from audits.attacks._judging.reasons import _beside, _within
 from audits.attacks._methods.statistics import Interval
 from audits.attacks._shared.models import bucket
 from audits.attacks._shared.payloads import PAYLOADS
+from audits.attacks._shared.verdicts import _beside, _within
 from audits.attacks.mechanism import CODE, PROVED
 from audits.attacks.structure import ALL_ROUNDS, COHORT, ONE_ROUND, SINGLETONS
 from audits.formats import render

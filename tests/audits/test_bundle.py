@@ -15,11 +15,9 @@ import pytest
 
 from audits.accounting.account import account
 from audits.attacks._shared.models import AttackRow, NotTested
-from audits.bundle.archive import pack, unpack
-from audits.bundle.keys import AUDITOR as ROLE
+from audits.bundle.archive import MANIFEST, pack, read_manifest, signed, unpack, view_of
 from audits.bundle.making import make, portable, statements
-from audits.bundle.manifest import MANIFEST, read_manifest, signed
-from audits.bundle.reading import view_of
+from audits.bundle.statements import AUDITOR as ROLE
 from audits.bundle.statements import (
     LEAKAGE_AUDIT,
     PAYLOAD_TYPE,
@@ -35,8 +33,7 @@ from audits.checks.bundle import verify_bundle, verify_run
 from audits.evidence.steps import SELF_CONSISTENT, WITNESSED, Status
 from audits.evidence.verify import CHECKS
 from audits.report.build import build_report
-from crypto.signing.canonical import canonical
-from crypto.signing.signatures import SigningKey
+from crypto.signing import SigningKey, canonical
 from protocols.errors import EvidenceError
 from protocols.versions import BUNDLE
 from tests.audits.bundle_tools import (

@@ -17,11 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audits.bundle import archive
-from audits.bundle.archive import pack, unpack
-from audits.bundle.manifest import MANIFEST, manifest, read_manifest
+from audits.bundle.archive import MANIFEST, manifest, pack, read_manifest, unpack
 from audits.checks.bundle import verify_bundle
 from audits.evidence.steps import Status
-from crypto.signing.canonical import canonical
+from crypto.signing import canonical
 from protocols.errors import EvidenceError
 from protocols.versions import BUNDLE
 from tests.audits.bundle_tools import DATA, FILES, UNSIGNED, changed, fails_at

@@ -13,22 +13,19 @@ from dataclasses import replace
 
 import pytest
 
-from audits.bundle.archive import pack
-from audits.bundle.keys import keys_text
-from audits.bundle.manifest import MANIFEST, manifest, read_manifest, signed
+from audits.bundle.archive import MANIFEST, manifest, pack, read_manifest, signed
 from audits.bundle.statements import (
     LEAKAGE_AUDIT,
     PAYLOAD_TYPE,
     PREDICATES,
+    keys_text,
     open_statement,
     statement,
     subjects,
 )
 from audits.checks.bundle import verify_bundle
 from audits.evidence.steps import SELF_CONSISTENT, Status
-from crypto.signing.canonical import canonical
-from crypto.signing.dsse import Signed, sign
-from crypto.signing.signatures import SigningKey
+from crypto.signing import Signed, SigningKey, canonical, sign
 from tests.audits.bundle_tools import (
     AUDITOR,
     DATA,

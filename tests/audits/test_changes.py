@@ -7,9 +7,19 @@ import json
 import pytest
 
 from audits.attacks._shared.models import AttackRow, Value
-from audits.findings.changes import STILL, changes, since
+from audits.findings.changes import (
+    STILL,
+    Measured,
+    Sent,
+    Snapshot,
+    Spent,
+    changes,
+    excerpt,
+    read_snapshot,
+    since,
+    text,
+)
 from audits.findings.rules import made
-from audits.findings.snapshot import Measured, Sent, Snapshot, Spent, excerpt, read_snapshot, text
 from audits.formats import render
 from audits.report.build import build_report
 from audits.report.sections import Waived

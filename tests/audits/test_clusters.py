@@ -13,10 +13,10 @@ from audits.evidence.verify import verify
 from audits.formats import FORMATS, render
 from audits.report.build import build_report
 from audits.report.sections import Clustering
-from protocols.clusters.cuts import Cut
+from protocols.clusters import Cut
 from protocols.evidence.ledger import Entry
 from protocols.rounds import Ask, Cohort
-from protocols.sessions.cluster_history import ClusterHistory
+from protocols.sessions.clusters import ClusterHistory
 from tests.audits.forging import Change, rewrite
 from tests.audits.lies import both, drop, finds, matches, setting
 from tests.audits.report_tools import Page

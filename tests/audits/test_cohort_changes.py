@@ -13,8 +13,8 @@ from audits.evidence.run_files import RunView
 from audits.evidence.verify import verify
 from audits.report.build import build_report
 from audits.report.limits import limits
-from protocols.sessions.cohort_history import CohortHistory
-from protocols.wire.header import Header
+from protocols.sessions.survivors import CohortHistory
+from protocols.wire.envelope import Header
 from tests.audits.lies import finds
 from tests.audits.toy_run import FIVE, Bus, Lose, Toy, countless, lose, run_toy, toy
 from tests.protocols.toys import changed_policy

@@ -14,8 +14,7 @@ from audits.evidence.run_files import RunView
 from audits.evidence.steps import Case
 from audits.evidence.taken_models import taken_models
 from audits.evidence.verify import verify
-from crypto.signing.checkpoint import Checkpoint
-from crypto.signing.merkle import Tree
+from crypto.merkle import Checkpoint, Tree
 from protocols.evidence.ledger import Entry
 from protocols.plan.plan import Plan
 from protocols.policy.policy import PrivacyPolicy

@@ -15,13 +15,13 @@ from audits.bundle.archive import pack, unpack
 from audits.bundle.hand_over import gather, hand_over, read_side
 from audits.evidence.verify import verify
 from audits.report.build import build_report
-from crypto.signing.canonical import canonical
+from crypto.signing import canonical
 from protocols.errors import EvidenceError
 from secure_fgl.errors import UsageError
 from secure_fgl.store.bundles import verify_path, write_bundle
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
-from secure_fgl.store.sides.places import place_of
+from secure_fgl.store.sides.party_side import place_of
 from tests.audits.party_tools import Federation, play
 from tests.audits.test_bundle import by_hand
 from tests.audits.toy_run import AGGREGATOR, FIVE

@@ -11,7 +11,7 @@ from audits.evidence.verify import verify
 from protocols.errors import WrongStage
 from protocols.policy.policy import PrivacyPolicy
 from protocols.sessions.engine import Delivery
-from protocols.wire.header import Header
+from protocols.wire.envelope import Header
 from tests.audits.forging import rewrite
 from tests.audits.lies import both, drop, finds
 from tests.audits.test_results import SIX, site

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from audits.checks.opened import _one_set
-from audits.checks.sharing import _listed, _votes
+from audits.checks.opened import _listed, _one_set, _votes
 from audits.evidence.steps import Case
 from audits.evidence.verify import verify
 from protocols.errors import EvidenceError

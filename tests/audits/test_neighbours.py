@@ -15,7 +15,7 @@ from audits.formats import FORMATS, render
 from audits.report.build import build_report
 from protocols.disclosures.neighbour_sum import disclosure as protect
 from protocols.evidence.ledger import Entry
-from protocols.neighbourhoods.topology import Topology
+from protocols.neighbourhoods import Topology
 from protocols.policy.policy import PrivacyPolicy
 from tests.audits.forging import Change, edit_last, forge, rewrite
 from tests.audits.lies import drop, finds, matches, setting

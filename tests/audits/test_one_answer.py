@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from audits.checks.sharing import _at_once
+from audits.checks.opened import _at_once
 from audits.evidence.drift import Yardstick
 from audits.evidence.steps import Case
 from audits.evidence.verify import verify

@@ -9,11 +9,11 @@ import pytest
 
 from audits.accounting import rows
 from audits.accounting.otherwise import otherwise
-from audits.accounting.tally import Tally
+from audits.accounting.rows import Tally
 from audits.evidence.run_files import RunView
 from audits.evidence.steps import Case
 from protocols.errors import PolicyError
-from protocols.plan.drawn import DrawnPlan
+from protocols.plan.cohorts import DrawnPlan
 from protocols.policy.policy import PrivacyPolicy
 from tests.audits.noised_run import NoisedRun
 from tests.audits.test_account_training import PrivateRun

@@ -17,8 +17,8 @@ from audits.evidence.verify import verify
 from audits.exporters import assessment
 from audits.formats import render
 from audits.report.build import build_report
-from crypto.signing.canonical import canonical
-from crypto.signing.checkpoint import Checkpoint
+from crypto.merkle import Checkpoint
+from crypto.signing import canonical
 from protocols.errors import EvidenceError
 from protocols.evidence.ledger import Entry
 from protocols.policy.budget import budget_origin

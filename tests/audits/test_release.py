@@ -11,10 +11,9 @@ from pydantic import ValidationError
 from audits.attacks import AttackRow
 from audits.evidence.steps import Case
 from audits.findings.release import ReleaseWaiver, held_back, read_waiver, verdict_of
-from crypto.signing.signatures import SigningKey
+from crypto.signing import SigningKey
 from protocols.errors import EvidenceError
-from protocols.policy.policy import PrivacyPolicy
-from protocols.policy.release import Release
+from protocols.policy.policy import PrivacyPolicy, Release
 from tests.audits.attack_tools import BIASED, BLANK, LEAK, UNSURE, attacked, row
 from tests.audits.bundle_tools import TOY
 from tests.audits.test_site_figures import figures, measured

@@ -24,7 +24,7 @@ from protocols.errors import EvidenceError
 from secure_fgl.store.bundles import load_key
 from secure_fgl.store.files import Folder
 from secure_fgl.store.finished_run import Run
-from secure_fgl.store.sides.released import check_statement, released
+from secure_fgl.store.sides.release import check_statement, released
 from tests.audits.attack_tools import BIASED, BLANK, LEAK, UNSURE, attacked, row
 from tests.audits.forging import edit_last, forge, without_models
 from tests.audits.toy_run import WEIGHTS, Toy, save
@@ -206,7 +206,7 @@ def test_the_statement_says_who_accepted_what_and_binds_run_and_ledgers(
     assert one.envelope.payload_type == PAYLOAD_TYPE
     for later, over in ((30, False), (31, True)):  # the waiver's last day, and the next one
         until = datetime.now(UTC).date() + timedelta(days=later)
-        monkeypatch.setattr("secure_fgl.store.sides.released.today", lambda day=until: day)
+        monkeypatch.setattr("secure_fgl.store.sides.release.today", lambda day=until: day)
         with pytest.raises(EvidenceError, match="is over") if over else nullcontext():
             check_statement(Run(run), out, trusted)
 

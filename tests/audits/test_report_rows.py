@@ -29,7 +29,7 @@ from protocols.forms import Algorithm, Form
 from protocols.messages import ReleasedMessage, SumMessage, count
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Round
-from secure_fgl.cli._shared.tables.plan import _head
+from secure_fgl.cli._shared.plan_tables import _head
 from secure_fgl.cli.run import _summary
 from secure_fgl.store.files import Folder
 from tests.audits.toy_run import Toy, lose, run_toy

@@ -11,8 +11,8 @@ import pytest
 
 from audits.evidence.drift import Yardstick
 from audits.evidence.steps import Case
-from audits.findings.snapshot import excerpt
-from audits.findings.snapshot import text as snapshot_text
+from audits.findings.changes import excerpt
+from audits.findings.changes import text as snapshot_text
 from audits.findings.waivers import taken
 from audits.formats import FORMATS, render
 from audits.report.budget import MOST_POINTS, _timeline

@@ -12,7 +12,7 @@ import pytest
 from algorithms.tasks import Site
 from audits.evidence.verify import verify
 from audits.report.build import build_report
-from crypto.homomorphic.weights import flatten
+from crypto.homomorphic.weighted import flatten
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.weighted_sum import aggregator as weighing
 from protocols.disclosures.weighted_sum import disclosure as views
@@ -20,7 +20,7 @@ from protocols.forms import Algorithm, Form
 from protocols.messages import SumMessage, count
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Round
-from protocols.sessions.services.openings import Openings
+from protocols.sessions.survivors import Openings
 from tests.audits.forging import edit_last, entries_of, forge
 from tests.audits.toy_run import Bus, Lose, Toy, lose, run_toy
 from tests.thinned import thinned

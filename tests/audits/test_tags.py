@@ -13,8 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from audits.attacks._shared.tags import dictionary, frequency, signatures
-from crypto.tagging.oprf import blind, joined
-from crypto.tagging.tags import unsafe_signature_tags
+from crypto.oprf import blind, joined, unsafe_signature_tags
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.protocol.tagging import (
     TAG_BYTES,

@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from audits.bundle.reading import digests_text
-from audits.checks.parties.forgotten import Forgotten, note_of
+from audits.bundle.archive import digests_text
+from audits.checks.parties import Forgotten, note_of
 from audits.evidence.run_files import read_plan
 from audits.evidence.steps import SELF_CONSISTENT, Status
 from audits.evidence.verify import verify
 from audits.report.build import build_report
-from crypto.signing.canonical import canonical
+from crypto.signing import canonical
 from protocols.evidence.ledger import Entry
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort

@@ -10,7 +10,7 @@ from audits.evidence.run_files import UNREADABLE
 from audits.evidence.steps import Status
 from audits.evidence.verify import verify
 from audits.report.spreadsheets import FILES
-from crypto.signing.signatures import SigningKey
+from crypto.signing import SigningKey
 from protocols.policy.policy import PrivacyPolicy
 from tests.audits.forging import edit_last, forge, sign, write
 from tests.audits.toy_run import (

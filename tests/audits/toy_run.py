@@ -26,8 +26,7 @@ from protocols.errors import RoundLost
 from protocols.evidence.ledger import Ledger, MemoryStore
 from protocols.forms import Algorithm, Form
 from protocols.messages import ReleasedMessage, SumMessage, Vector, count, real
-from protocols.plan.parties import roles_of
-from protocols.plan.plan import DataPlan, Plan
+from protocols.plan.plan import DataPlan, Plan, roles_of
 from protocols.plan.planning import make_plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.roles.aggregator import AggregatorSession
@@ -39,16 +38,10 @@ from protocols.roles.tag_server import TagServerSession
 from protocols.roles.witness import WitnessSession
 from protocols.rounds import Ask, Cohort, Reply, Round
 from protocols.sessions.engine import Delivery
-from protocols.sessions.table import State
-from protocols.wire.envelope import Envelope
-from protocols.wire.header import NONE, Header
+from protocols.sessions.part import State
+from protocols.wire.envelope import NONE, Envelope, Header
 from protocols.wire.roles import Role
-from protocols.wire.roster import (
-    AGGREGATOR_NAME,
-    Identity,
-    Roster,
-    run_id,
-)
+from protocols.wire.roster import AGGREGATOR_NAME, Identity, Roster, run_id
 from protocols.wire.run_context import RunContext
 
 ROUNDING = bytes(32)

@@ -17,8 +17,7 @@ from secure_fgl.sites.session import Callers, OwnCarrier
 from secure_fgl.sites.start import HOUSE
 from secure_fgl.transports.broker import channel
 from secure_fgl.transports.broker.channel import SOCKET, Gone, Stopped, socket_of
-from secure_fgl.transports.broker.messages import decode, encode
-from secure_fgl.transports.broker.replies import SiteReply
+from secure_fgl.transports.broker.messages import SiteReply, decode, encode
 from tests.broker.stage import Stage, until
 
 Work = Callable[[Sequence[bytes]], Sequence[bytes]]

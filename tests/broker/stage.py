@@ -21,7 +21,7 @@ from typing import Any
 
 from audits.evidence.charter_file import REHEARSED
 from protocols.evidence.ledger import read_lines
-from protocols.plan.parties import roles_of
+from protocols.plan.plan import roles_of
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.charters import joining
 from secure_fgl.charters.broker import Broker, new_carrier_key
@@ -36,12 +36,7 @@ from secure_fgl.sites.status import Status, read_status
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
 from secure_fgl.transports.broker import carrier
-from secure_fgl.transports.broker.config import (
-    connection,
-    keep_connection,
-    new_root,
-    write_config,
-)
+from secure_fgl.transports.broker.config import connection, keep_connection, new_root, write_config
 from secure_fgl.transports.broker.server import free_port, running
 from tests import forked, kept
 

@@ -16,8 +16,7 @@ from secure_fgl.sites.session import Callers, OwnCarrier, serve
 from secure_fgl.transports.broker import channel
 from secure_fgl.transports.broker.carrier import Away, Left, Party
 from secure_fgl.transports.broker.channel import Gone
-from secure_fgl.transports.broker.messages import MOST, decode, encode
-from secure_fgl.transports.broker.replies import Code, SiteReply
+from secure_fgl.transports.broker.messages import MOST, Code, SiteReply, decode, encode
 from tests.callers import connect
 
 ME = os.geteuid()

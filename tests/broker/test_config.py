@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from protocols.plan.parties import roles_of
-from protocols.plan.plan import Plan
+from protocols.plan.plan import Plan, roles_of
 from protocols.sessions.engine import Delivery
 from protocols.wire.envelope import Envelope
 from protocols.wire.roster import AGGREGATOR_NAME, Identity

@@ -15,8 +15,7 @@ from nats.errors import TimeoutError as NatsTimeout
 
 from secure_fgl.transports.broker import messages, requests
 from secure_fgl.transports.broker.carrier import Away, Left, Site
-from secure_fgl.transports.broker.messages import Kind, Part, decode, encode, split
-from secure_fgl.transports.broker.replies import Code, SiteReply
+from secure_fgl.transports.broker.messages import Code, Kind, Part, SiteReply, decode, encode, split
 from secure_fgl.transports.broker.requests import Requests
 
 NAME, OTHER = bytes(range(16)), bytes(16)

@@ -21,8 +21,7 @@ from secure_fgl.charters.broker import new_seed
 from secure_fgl.transports.broker.carrier import Connection, connected
 from secure_fgl.transports.broker.check import Finding, check_broker
 from secure_fgl.transports.broker.config import MAX_PAYLOAD, write_config
-from secure_fgl.transports.broker.messages import PART
-from secure_fgl.transports.broker.replies import Code, SiteReply
+from secure_fgl.transports.broker.messages import PART, Code, SiteReply
 from secure_fgl.transports.broker.server import running, start_server
 from tests.broker.carriers import Carried, carried
 from tests.broker.stage import Stage, again, assemble, banks, serving

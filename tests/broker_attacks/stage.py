@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from protocols.plan.parties import roles_of
+from protocols.plan.plan import roles_of
 from secure_fgl.charters.broker import Broker, new_carrier_key
 from secure_fgl.charters.charter import Charter
 from secure_fgl.charters.party import new_identity

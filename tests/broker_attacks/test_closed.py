@@ -24,8 +24,7 @@ from secure_fgl.isolation.separation import close_files, close_network
 from secure_fgl.sites import session
 from secure_fgl.sites.session import OwnCarrier
 from secure_fgl.transports.broker import channel
-from secure_fgl.transports.broker.messages import Kind, Part, encode, split
-from secure_fgl.transports.broker.replies import Code
+from secure_fgl.transports.broker.messages import Code, Kind, Part, encode, split
 from secure_fgl.transports.broker.requests import Requests
 from tests.broker_attacks.stage import (
     Adversary,

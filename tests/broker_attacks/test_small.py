@@ -22,7 +22,7 @@ from secure_fgl.sites.start import HOUSE
 from secure_fgl.sites.stopping import stop
 from secure_fgl.transports.broker.client import BrokerClient, printable
 from secure_fgl.transports.broker.config import keep_connection
-from secure_fgl.transports.broker.replies import TASK, Code
+from secure_fgl.transports.broker.messages import TASK, Code
 from tests.broker_attacks.stage import Stage, assemble
 
 ONE = "client-1"

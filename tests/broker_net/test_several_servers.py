@@ -11,7 +11,7 @@ from pathlib import Path
 
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.charters.broker import CARRIER, KEY_FILE, new_carrier_key
-from secure_fgl.transports.broker.leaf import write_leaf
+from secure_fgl.transports.broker.config import write_leaf
 from tests.broker_net.federation import PARTIES, Federation
 from tests.broker_net.hosts import Lines, needed
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import numpy as np
 import tenseal.sealapi as seal
 
-from crypto.homomorphic.bfv_sealapi import DEGREE
-from crypto.homomorphic.seal_files import Scratch
-from crypto.homomorphic.seal_sums import reduce_once
-from crypto.homomorphic.similarity import Similarity, similarity
-from crypto.homomorphic.vectors import unit
-from crypto.homomorphic.words60 import pack60, unpack60
+from crypto.homomorphic.bfv import DEGREE
+from crypto.homomorphic.seal import Scratch, pack60, reduce_once, unpack60
+from crypto.homomorphic.similarity import Similarity, similarity, unit
 
 RING = similarity()
 PUBLIC, SECRET = RING.keygen()

@@ -5,9 +5,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crypto.aead import OVERHEAD, lock, lock_each, unlock, unlock_one
+from crypto.aead import OVERHEAD, lock, lock_at_rest, lock_each, unlock, unlock_at_rest, unlock_one
 from crypto.errors import InvalidKey, InvalidSeal
-from crypto.rest import lock_at_rest, unlock_at_rest
 from crypto.samplers import entropy
 from tests.crypto.known import mutations
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
-from crypto.homomorphic.bfv_sealapi import BFV44, BFV48, DEGREE, MAX_TERMS
+from crypto.homomorphic.bfv import BFV44, BFV48, DEGREE, MAX_TERMS
 from crypto.homomorphic.he import Scheme, scheme
-from crypto.homomorphic.seal_files import Scratch
+from crypto.homomorphic.seal import Scratch
 from crypto.samplers import Stream
 
-SIGMA = {  # deviation of fresh noise: the head of crypto/homomorphic/bfv_sealapi.py
+SIGMA = {  # deviation of fresh noise: the head of crypto/homomorphic/bfv.py
     BFV44.name: 3.2 * math.sqrt(4 * DEGREE / 3 + 1),
     BFV48.name: math.sqrt((1 + 2 * DEGREE / 3) / 12),
 }

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
-from crypto.homomorphic.bfv_sealapi import BFV44, BFV48, DEGREE, Parameters, SealBfv
-from crypto.homomorphic.seal_files import Scratch
+from crypto.homomorphic.bfv import BFV44, BFV48, DEGREE, Parameters, SealBfv
+from crypto.homomorphic.seal import Scratch
 from crypto.samplers import Stream
 
 

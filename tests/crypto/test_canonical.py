@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crypto.errors import CryptoError, NotCanonical
-from crypto.signing.canonical import MAX_DEPTH, MAX_INTEGER, _again, canonical, parse
+from crypto.signing import MAX_DEPTH, MAX_INTEGER, _again, canonical, parse
 from tests.crypto.known import mutations, vectors
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

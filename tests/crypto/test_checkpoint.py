@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crypto.errors import CryptoError, InvalidSignature, NotCanonical, OutOfRange
-from crypto.signing.checkpoint import MAX_TEXT, Checkpoint, key_hash, read
-from crypto.signing.signatures import SigningKey, VerifyKey
+from crypto.merkle import MAX_TEXT, Checkpoint, key_hash, read
+from crypto.signing import SigningKey, VerifyKey
 from tests.crypto.known import mutations, vectors
 
 KEY = SigningKey.from_seed(bytes(range(32)))

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from crypto.errors import InvalidCiphertext
-from crypto.homomorphic.bfv_sealapi import DEGREE, MAX_TERMS
-from crypto.homomorphic.ckks_sealapi import CKKS26, SealCkks
+from crypto.homomorphic.bfv import CKKS26, DEGREE, MAX_TERMS, SealCkks
 from crypto.homomorphic.he import scheme
-from crypto.homomorphic.seal_files import Scratch
+from crypto.homomorphic.seal import Scratch
 from crypto.samplers import Stream, entropy
 
 HE = scheme(CKKS26.name)

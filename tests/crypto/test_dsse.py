@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crypto.errors import CryptoError, InvalidSignature, NotCanonical, OutOfRange
-from crypto.signing.canonical import canonical
-from crypto.signing.dsse import MAX_SIGNATURES, Signature, Signed, pae, read, sign
-from crypto.signing.signatures import SigningKey
+from crypto.signing import MAX_SIGNATURES, Signature, Signed, SigningKey, canonical, pae, read, sign
 from tests.crypto.known import mutations, vectors
 
 KNOWN = vectors("dsse.json")

@@ -9,7 +9,7 @@ from crypto import errors
 from crypto.homomorphic.he import scheme
 from crypto.hpke import OpeningKey
 from crypto.samplers import Stream
-from crypto.signing.signatures import SigningKey
+from crypto.signing import SigningKey
 
 KINDS = [getattr(errors, name) for name in errors.__all__ if name != "CryptoError"]
 

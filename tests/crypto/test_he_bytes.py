@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crypto.errors import CryptoError, InvalidCiphertext, InvalidKey, SecretKeyRefused
-from crypto.homomorphic.bfv_sealapi import BFV44, BFV48, DEGREE
-from crypto.homomorphic.ckks_sealapi import CKKS26
+from crypto.homomorphic.bfv import BFV44, BFV48, CKKS26, DEGREE
 from crypto.homomorphic.he import NAMES, scheme
-from crypto.homomorphic.words60 import pack60, unpack60
+from crypto.homomorphic.seal import pack60, unpack60
 from tests.crypto.known import mutations
 
 SEAL = (BFV44, BFV48, CKKS26)

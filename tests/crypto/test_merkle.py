@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crypto.errors import InvalidProof, OutOfRange
-from crypto.signing.merkle import (
+from crypto.merkle import (
     Tree,
     consistency_proof,
     inclusion_proof,

@@ -12,7 +12,7 @@ import pytest
 _IMPORT = (
     "from crypto.errors import NotLoaded\n"
     "try:\n"
-    "    import crypto.tagging.ristretto\n"
+    "    import crypto.oprf\n"
     "except NotLoaded as error:\n"
     "    print(*error.diagnostics(), sep='|')\n"
 )

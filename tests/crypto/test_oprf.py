@@ -12,9 +12,16 @@ import rbcl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crypto import oprf
 from crypto.errors import CryptoError, InvalidKey, InvalidPoint, OutOfRange
-from crypto.tagging import ristretto
-from crypto.tagging.oprf import Blinded, KeyShare, blind, expand_message_xmd, joined, pointwise
+from crypto.oprf import (
+    Blinded,
+    KeyShare,
+    blind,
+    expand_message_xmd,
+    joined,
+    pointwise,
+)
 from tests.crypto.known import mutations, unhex, vectors
 
 RFC = vectors("rfc9497_oprf.json")
@@ -96,7 +103,7 @@ def test_a_server_never_sees_the_same_point_twice():
 
 def test_threads_give_the_same_answers():
     inputs = [b"%d" % i for i in range(600)]  # three chunks
-    r = ristretto.random_scalars(600)
+    r = oprf.random_scalars(600)
     alone = Blinded(inputs, r, map)
     with ThreadPoolExecutor(2) as pool:
         together = Blinded(inputs, r, pool.map)
@@ -116,14 +123,14 @@ def test_what_is_no_point_is_refused_everywhere(name):
         with pytest.raises(InvalidPoint) as refusal:
             KEY.evaluate(bad)
         assert str(refusal.value) == InvalidPoint.what
-        for look in (ristretto.check, batch.finalize):
+        for look in (oprf.check, batch.finalize):
             with pytest.raises(InvalidPoint):
                 look(bad)
-    ristretto.check(good)
+    oprf.check(good)
 
 
 def test_why_points_are_looked_at():
-    # The binding takes what is none for points; see crypto.tagging.ristretto.
+    # The binding takes what is none for points; see crypto.oprf.
     assert rbcl.crypto_core_ristretto255_is_valid_point(bytes(32))
     assert rbcl.crypto_core_ristretto255_is_valid_point(BAD["a point with the top bit"])
 
@@ -140,7 +147,7 @@ def test_an_answer_of_another_length_is_refused(answers):
     with pytest.raises(OutOfRange):
         blind([b"a", b"b"]).finalize(answers)
     with pytest.raises(OutOfRange):
-        ristretto.multiply(ristretto.random_scalars(2), [POINT] * 3)
+        oprf.multiply(oprf.random_scalars(2), [POINT] * 3)
 
 
 @pytest.mark.parametrize(
@@ -152,33 +159,33 @@ def test_keys_that_are_none_are_refused(scalar):
 
 
 def test_a_batch_inverts_as_one():
-    scalars = ristretto.random_scalars(50)
-    for scalar, inverse in zip(scalars, ristretto.inverses(scalars), strict=True):
+    scalars = oprf.random_scalars(50)
+    for scalar, inverse in zip(scalars, oprf.inverses(scalars), strict=True):
         assert inverse == rbcl.crypto_core_ristretto255_scalar_invert(scalar)
-    assert ristretto.inverses([]) == []
+    assert oprf.inverses([]) == []
     for place in (0, 3, 6):  # one zero would make all of them zero
         with pytest.raises(InvalidKey):
-            ristretto.inverses([*scalars[:place], bytes(32), *scalars[place:6]])
+            oprf.inverses([*scalars[:place], bytes(32), *scalars[place:6]])
 
 
 def test_scalars_multiply_and_zero_is_refused():
-    one, other = ristretto.random_scalars(2)
+    one, other = oprf.random_scalars(2)
     product = int.from_bytes(one, "little") * int.from_bytes(other, "little") % ORDER
-    assert ristretto.multiply_scalars(one, other) == product.to_bytes(32, "little")
+    assert oprf.multiply_scalars(one, other) == product.to_bytes(32, "little")
     for pair in ((one, bytes(32)), (bytes(32), one), (one, other[:31])):
         with pytest.raises(InvalidKey):
-            ristretto.multiply_scalars(*pair)
+            oprf.multiply_scalars(*pair)
 
 
 def test_random_scalars_fill_the_field_and_do_not_repeat():
-    drawn = [int.from_bytes(s, "little") for s in ristretto.random_scalars(4000)]
+    drawn = [int.from_bytes(s, "little") for s in oprf.random_scalars(4000)]
     assert len(set(drawn)) == 4000
     assert max(drawn) < ORDER
     counts = [0] * 16
     for value in drawn:
         counts[16 * value // ORDER] += 1
     assert sum((c - 250) ** 2 / 250 for c in counts) < 45  # chi2, 15 degrees, 1e-4
-    assert ristretto.random_scalars(0) == []
+    assert oprf.random_scalars(0) == []
 
 
 def test_a_map_that_gives_the_identity_is_refused(monkeypatch):

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crypto.errors import OutOfRange
-from crypto.limbs import from_limbs, limbs
-from crypto.quantiser import Packing
+from crypto.quantiser import Packing, from_limbs, limbs
 from crypto.samplers import Stream
 
 KEY = bytes(range(32))

@@ -8,11 +8,9 @@ import tenseal.sealapi as seal
 from scipy import stats
 
 from crypto.errors import InvalidKey
-from crypto.homomorphic.bfv_sealapi import DEGREE
-from crypto.homomorphic.seal_files import Scratch
-from crypto.homomorphic.seeded_keys import SEED_BYTES, binomial
-from crypto.homomorphic.similarity import Similarity
-from crypto.homomorphic.vectors import polynomials, unit
+from crypto.homomorphic.bfv import DEGREE, SEED_BYTES, binomial
+from crypto.homomorphic.seal import Scratch
+from crypto.homomorphic.similarity import Similarity, polynomials, unit
 from crypto.samplers import Stream, entropy
 from tests.crypto.cosines import KEY, PUBLIC, RING, Q, coefficients, cosine, points, words_of
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crypto.errors import InvalidKey, InvalidSignature, OutOfRange
-from crypto.signing.signatures import SigningKey, VerifyKey
+from crypto.signing import SigningKey, VerifyKey
 from tests.crypto.known import mutations, unhex, vectors
 
 KEY = SigningKey.from_seed(bytes(range(32)))

@@ -10,15 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
+from crypto.aead import new_key
 from crypto.errors import CryptoError, InvalidCiphertext, InvalidKey, InvalidSeal, OutOfRange
-from crypto.handles import Mute
-from crypto.homomorphic.bfv_sealapi import DEGREE
+from crypto.homomorphic.bfv import DEGREE
 from crypto.homomorphic.he import scheme
-from crypto.homomorphic.similarity import PRODUCT_BYTES, Similarity
-from crypto.homomorphic.vectors import polynomials, unit
-from crypto.homomorphic.words60 import pack60
-from crypto.rest import new_key
-from crypto.samplers import entropy
+from crypto.homomorphic.seal import pack60
+from crypto.homomorphic.similarity import PRODUCT_BYTES, Similarity, polynomials, unit
+from crypto.samplers import Mute, entropy
 from tests.crypto.cosines import (
     KEY,
     NO_ZERO,

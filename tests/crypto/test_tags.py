@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from crypto.errors import InvalidKey
-from crypto.tagging.tags import keyed_tags, unsafe_public_tags, unsafe_signature_tags
+from crypto.oprf import keyed_tags, unsafe_public_tags, unsafe_signature_tags
 
 
 def test_rfc4231_case_with_a_key_of_32_bytes_by_hand():

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crypto.errors import OutOfRange
-from crypto.homomorphic.vectors import polynomials, sketch, unit
+from crypto.homomorphic.similarity import polynomials, sketch, unit
 
 REALS = st.floats(-1e6, 1e6, allow_nan=False, width=32)
 

@@ -10,20 +10,22 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from crypto.errors import InvalidCiphertext, InvalidKey, OutOfRange
-from crypto.homomorphic.bfv_sealapi import DEGREE
+from crypto.homomorphic.bfv import DEGREE
 from crypto.homomorphic.he import scheme
-from crypto.homomorphic.seal_files import Scratch
+from crypto.homomorphic.seal import Scratch
 from crypto.homomorphic.weighted import (
     FLOOD,
     MAX_SQUARES,
     PRIME,
+    TOTAL,
     WeightedBfv,
+    Weights,
     _combined,
     _factors,
     _flood,
+    flatten,
     weighted,
 )
-from crypto.homomorphic.weights import TOTAL, Weights, flatten
 from crypto.quantiser import Packing
 from crypto.samplers import Stream, entropy
 
@@ -333,7 +335,7 @@ def test_o1_with_this_prime_encoding_errs_by_less_than_a_value_can_be_read_from(
     packing = Packing(15, TOTAL, RING.plain_bits)
     values = packing.pack(np.random.default_rng(1).integers(0, 1 << 15, 2 * DEGREE))
     assert np.abs(errors(RING, PRIME, values)).max() < 2**-7
-    from crypto.homomorphic.bfv_sealapi import PRIME as USUAL
+    from crypto.homomorphic.bfv import PRIME as USUAL
 
     usual = errors(scheme("bfv-sealapi"), USUAL, values)  # the control: anything up to a half
     assert np.abs(usual).max() > 0.49

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crypto.errors import OutOfRange
-from crypto.homomorphic.weights import CAP, TOTAL, Weights, flatten
+from crypto.homomorphic.weighted import CAP, TOTAL, Weights, flatten
 
 
 def softmax(similarity: np.ndarray, tau: float) -> np.ndarray:

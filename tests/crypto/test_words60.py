@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from crypto.errors import OutOfRange
-from crypto.homomorphic.words60 import PAIR_BYTES, WORD_BITS, pack60, unpack60
+from crypto.homomorphic.seal import PAIR_BYTES, WORD_BITS, pack60, unpack60
 
 TOP = 2**WORD_BITS - 1
 WORD = st.sampled_from([0, 1, 15, 16, 2**56 - 1, 2**56, TOP - 1, TOP]) | st.integers(0, TOP)

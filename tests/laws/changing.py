@@ -24,13 +24,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from audits.bundle.archive import pack, unpack
-from audits.bundle.manifest import MANIFEST, manifest
+from audits.bundle.archive import MANIFEST, manifest, pack, unpack
 from audits.checks.bundle import verify_bundle
 from audits.checks.renderings import REPORT
 from audits.evidence.steps import Case, run_checks
 from audits.evidence.verify import CHECKS
-from crypto.signing.signatures import SigningKey
+from crypto.signing import SigningKey
 from protocols.errors import SecureFglError
 from secure_fgl.federation import Federation
 from secure_fgl.store.bundles import write_bundle

@@ -18,7 +18,7 @@ import zstandard
 MUTATED, STRUCTURED = "mutated", "structured"
 KINDS: Final = (MUTATED, STRUCTURED)
 
-# SEAL 4.3 (crypto.homomorphic.seal_files has the layout): magic, header size, version; then mode,
+# SEAL 4.3 (crypto.homomorphic.seal has the layout): magic, header size, version; then mode,
 # reserved, size. A test holds these bytes against what the installed SEAL writes.
 SEAL_HEAD: Final = b"\x5e\xa1\x10\x04\x03"
 _TAIL: Final = struct.Struct("<BHQ")

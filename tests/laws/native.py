@@ -14,21 +14,17 @@ from unittest.mock import patch
 
 import numpy as np
 
-from crypto import passphrases
-from crypto.aead import lock, unlock
+from crypto import aead, oprf
+from crypto.aead import lock, lock_at_rest, lock_under, unlock, unlock_at_rest, unlock_under
 from crypto.homomorphic.bfv_parts import rest_info
 from crypto.homomorphic.he import NAMES, scheme
-from crypto.homomorphic.seal_files import Scratch
+from crypto.homomorphic.seal import Scratch
 from crypto.homomorphic.similarity import similarity
-from crypto.homomorphic.weighted import weighted
-from crypto.homomorphic.weights import Weights
+from crypto.homomorphic.weighted import Weights, weighted
 from crypto.hpke import OpeningKey, SealingKey
-from crypto.passphrases import lock_under, unlock_under
-from crypto.rest import lock_at_rest, unlock_at_rest
+from crypto.oprf import KeyShare, blind, pointwise
 from crypto.samplers import Stream, derive
-from crypto.signing.signatures import SigningKey, VerifyKey
-from crypto.tagging import ristretto, tags
-from crypto.tagging.oprf import KeyShare, blind, pointwise
+from crypto.signing import SigningKey, VerifyKey
 from tests.laws.frames import Loader
 from tests.laws.vanishing import one_root, vanishing
 
@@ -270,7 +266,7 @@ def _of_keys() -> Iterator[Loader]:
     yield Loader(
         "client: key of deterministic tags",
         ("tags",),
-        lambda raw: tags.unsafe_public_tags(raw, [INFO]),
+        lambda raw: oprf.unsafe_public_tags(raw, [INFO]),
         [sealing[-32:]],
         _LOW,
         share=6,
@@ -279,7 +275,7 @@ def _of_keys() -> Iterator[Loader]:
 
 def _under_words(do: Callable[[bytes, bytes, bytes], bytes], data: bytes) -> bytes:
     """Lock or unlock under a passphrase of which a guess costs nothing: frames are many."""
-    with patch.object(passphrases, "_COST", 2):
+    with patch.object(aead, "_COST", 2):
         return do(b"words", INFO, data)
 
 
@@ -324,7 +320,7 @@ def _of_points() -> Iterator[Loader]:
     for who, feed, frames in (
         ("tag server: points", lambda raw: share.evaluate(pointwise(raw)), good),
         ("client: answered points", lambda raw: batch.finalize(pointwise(raw)), [good[1]]),
-        ("gateway: relayed points", lambda raw: ristretto.check(pointwise(raw)), good),
+        ("gateway: relayed points", lambda raw: oprf.check(pointwise(raw)), good),
     ):
         yield Loader(who, ("ristretto",), feed, frames, bad, share=6)
     zero, order = bytes(32), bytes.fromhex("edd3f55c1a631258d69cf7a2def9de14" + "00" * 15 + "10")

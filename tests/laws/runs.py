@@ -21,7 +21,7 @@ from protocols.wire.envelope import Envelope
 from protocols.wire.gateway import Gateway
 from protocols.wire.roster import Identity, Roster
 from secure_fgl.catalogue import algorithm_names
-from secure_fgl.checking import small
+from secure_fgl.checking import subject
 from secure_fgl.config import Config
 from secure_fgl.data import Dataset
 from secure_fgl.federation import Federation
@@ -37,12 +37,12 @@ LONG = pytest.mark.long
 
 def config(name: str, policy: str = "pilot", **more: Any) -> Config:
     """Return the small configuration that all laws share, on data of a kind the algorithm takes."""
-    return Config.parse(small.document(name, policy, **more))
+    return Config.parse(subject.document(name, policy, **more))
 
 
 def mixes(name: str, policy: str = "pilot") -> bool:
     """Tell whether an algorithm has a form that mixes records."""
-    return small.mixes(Federation.from_config(config(name, policy)).build())
+    return subject.mixes(Federation.from_config(config(name, policy)).build())
 
 
 def pairs(policies: Sequence[str]) -> list[tuple[str, str]]:
@@ -132,7 +132,7 @@ def spread(names: Sequence[str], policies: Sequence[str], alike: Sequence[str] =
 
 def steady(name: str, policy: str) -> PrivacyPolicy | None:
     """Return a preset that does not mix, if the algorithm would; None: take the preset itself."""
-    return small.steadied(policy) if mixes(name, policy) else None
+    return subject.steadied(policy) if mixes(name, policy) else None
 
 
 @dataclass

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.wire.envelope import MAGIC, Envelope
-from protocols.wire.header import WIDTH
+from protocols.wire.envelope import MAGIC, WIDTH, Envelope
 
 WINDOW = 8  # bytes: two float32 or four 16-bit integers in a row
 LONG = 4  # windows in a row, where one holds zeros: four float64 or 64-bit integers

@@ -26,7 +26,7 @@ from protocols.policy.policy import PRESETS, PrivacyPolicy
 from secure_fgl import federation as face
 from secure_fgl.catalogue import algorithm_names
 from secure_fgl.checking.laws import undeclared, unlike_the_plan, used
-from secure_fgl.checking.small import CLIENTS
+from secure_fgl.checking.subject import CLIENTS
 from secure_fgl.data import loading
 from secure_fgl.errors import PlanDrift
 from secure_fgl.federation import Federation

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from audits.attacks import AttackRow, Material, _hidden, _proved, chosen, counts, structure
-from audits.attacks._methods.opened import Opened, opened_sums
+from audits.attacks._methods.openings import Opened, opened_sums
 from audits.attacks._shared.rows import AttackRows
 from audits.attacks.structure import ALL_ROUNDS, COHORT, ONE_ROUND, SINGLETONS
 from audits.evidence.openable import may_be_opened
@@ -26,7 +26,7 @@ from audits.evidence.verify import verify
 from audits.formats import render
 from audits.report.build import build_report
 from protocols.disclosures.names import Disclosure
-from protocols.evidence.capture import Capture
+from protocols.evidence.captures import Capture
 from protocols.plan.steps import Step
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort

@@ -24,10 +24,10 @@ import pytest
 
 from algorithms.tasks import Site
 from protocols.errors import LocalProtocolError
-from protocols.privacy.private_steps import PrivateSteps
+from protocols.privacy.noising import PrivateSteps
 from secure_fgl.isolation import frames, kernel
+from secure_fgl.isolation.frames import PlainCodec
 from secure_fgl.isolation.sandbox import AnswerFailed, Sandbox
-from secure_fgl.isolation.values import PlainCodec
 from secure_fgl.isolation.worker import failure
 from tests.laws import planted
 from tests.laws.planted import ATTEMPTS, Done, Go, Other

@@ -17,7 +17,7 @@ import zstandard
 import crypto
 from crypto.errors import CryptoError, SelfTestFailed
 from crypto.homomorphic.he import NAMES, scheme
-from crypto.homomorphic.seal_files import Scratch
+from crypto.homomorphic.seal import Scratch
 from tests.laws.frames import MUTATED, SEAL_HEAD, STRUCTURED, Loader, frame
 from tests.laws.fuzzing import GROWTH, MUTATIONS, STRUCTURES, Outcome, assault, shares
 from tests.laws.native import loaders
@@ -34,7 +34,7 @@ def imports(path: Path) -> set[str]:
         names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         found |= {name.split(".")[0] for name in names} & NATIVE
-        if isinstance(node, ast.ImportFrom) and node.module == "crypto.homomorphic.seal_files":
+        if isinstance(node, ast.ImportFrom) and node.module == "crypto.homomorphic.seal":
             found |= {"tenseal"} & {"tenseal" for alias in node.names if alias.name == "seal"}
     return found
 
@@ -93,8 +93,8 @@ def test_the_list_of_users_sees_what_it_looks_for(tmp_path: Path) -> None:
     for line, found in (
         ("import tenseal.sealapi as x", {"tenseal"}),
         ("def f():\n    from cryptography.x import y", {"cryptography"}),
-        ("from crypto.homomorphic.seal_files import Scratch, seal", {"tenseal"}),
-        ("from crypto.homomorphic.seal_files import Scratch", set()),
+        ("from crypto.homomorphic.seal import Scratch, seal", {"tenseal"}),
+        ("from crypto.homomorphic.seal import Scratch", set()),
         ("import numpy", set()),
     ):
         (tmp_path / "a.py").write_text(line, "utf-8")

@@ -13,7 +13,7 @@ from crypto.homomorphic.he import SecretKey
 from protocols.disclosures.sum.view import Summands
 from protocols.evidence.ledger import Ledger, read_lines
 from protocols.roles.key_authority import KeyAuthoritySession
-from protocols.sessions.services.openings import Openings
+from protocols.sessions.survivors import Openings
 from secure_fgl.config import Config
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.run_folder import FileStore

@@ -16,12 +16,12 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from protocols.clusters.descent import Told
+from protocols.clusters import Told
 from protocols.disclosures._evaluated.parties import CutSigning
 from protocols.evidence.ledger import Entry, read_lines
-from protocols.sessions.cluster_history import ClusterHistory
+from protocols.sessions.clusters import ClusterHistory
 from protocols.wire.envelope import Envelope
-from secure_fgl.checking import small
+from secure_fgl.checking import subject
 from secure_fgl.config import Config
 from secure_fgl.store.finished_run import Run
 from tests.laws.killing import Ended, KillingTransport, Sabotage, die, play
@@ -32,9 +32,9 @@ EAGER = {"epsilon1": 1e3, "epsilon2": 1e-6, "first_split": 0}
 
 def chosen(policy: str = "masks") -> Config:
     """Eight clients, who are cut in two after the first of two rounds."""
-    document = small.document("gcfl", policy, rounds=2)
+    document = subject.document("gcfl", policy, rounds=2)
     document["algorithm"]["options"] = {"gcfl": EAGER}
-    document["data"] = {**small.BANKS, "partition": {"name": "iid_nodes", "clients": 8}}
+    document["data"] = {**subject.BANKS, "partition": {"name": "iid_nodes", "clients": 8}}
     return Config.parse(document)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from secure_fgl.checking import small
+from secure_fgl.checking import subject
 from secure_fgl.config import Config
 from secure_fgl.store.finished_run import Run
 from tests.laws.killing import play
@@ -20,7 +20,7 @@ def _keys_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _config(policy: str, path: Path) -> Config:
-    document = small.document("fed_sage_plus", policy, rounds=1, store=path / "budgets")
+    document = subject.document("fed_sage_plus", policy, rounds=1, store=path / "budgets")
     options = {"alpha": 1.0, "joint": 2, "codes": 8, "steps": 5}
     document["algorithm"]["options"] = {"fed_sage_plus": options}
     return Config.parse(document)

@@ -14,7 +14,7 @@ from protocols.errors import SecureFglError
 from secure_fgl.catalogue import algorithm_names
 from secure_fgl.checking.laws import LONG, SHORT, banks, ratings
 from secure_fgl.checking.laws import places as found
-from secure_fgl.checking.small import rated
+from secure_fgl.checking.subject import rated
 from secure_fgl.data import Dataset, Graph
 from tests.laws.runs import ALIKE, Recording, config, record, spread
 

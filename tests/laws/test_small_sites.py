@@ -15,7 +15,7 @@ import pytest
 
 from algorithms.nn import alone, model_names, on_egos
 from secure_fgl.catalogue import algorithm_names, preferred_model
-from secure_fgl.checking.small import HIDDEN, OPTIONS, ROUNDS, rated
+from secure_fgl.checking.subject import HIDDEN, OPTIONS, ROUNDS, rated
 from secure_fgl.config import Config
 from secure_fgl.data import Dataset, Graph
 from secure_fgl.federation import Federation

@@ -18,17 +18,17 @@ import pytest
 
 from audits.accounting.models import ACCOUNT_VERSION
 from audits.attacks._shared.models import ATTACKS_VERSION
-from audits.bundle.keys import read_keys
+from audits.bundle.statements import read_keys
 from audits.checks.bundle import verify_bundle
 from audits.evidence.run_files import read_plan
 from audits.evidence.verify import verify
+from audits.findings.changes import Snapshot, excerpt
 from audits.findings.release import ReleaseWaiver
-from audits.findings.snapshot import Snapshot, excerpt
 from audits.findings.waivers import Kept
 from audits.formats import render
 from audits.report.build import build_report
 from audits.report.models import REPORT_VERSION
-from crypto.signing.canonical import canonical
+from crypto.signing import canonical
 from protocols.errors import LedgerError, OtherVersion, SecureFglError
 from protocols.evidence.ledger import read_lines
 from protocols.plan.plan import Plan
@@ -142,18 +142,18 @@ WRITTEN = {
     "audits/elsewhere/sites.py",
     "audits/evidence/entries.py",  # that a ledger holds one
     "audits/bundle/hand_over.py",
-    "audits/bundle/keys.py",
-    "audits/bundle/manifest.py",
-    "audits/checks/parties/forgotten.py",
+    "audits/bundle/statements.py",
+    "audits/bundle/archive.py",
+    "audits/checks/parties.py",
     "audits/exporters/sarif.py",  # SARIF has a version of its own
     "audits/report/models.py",
     "audits/findings/release.py",
-    "audits/findings/snapshot.py",
+    "audits/findings/changes.py",
     "audits/findings/waivers.py",
     "protocols/evidence/ledger.py",
     "protocols/plan/plan.py",
     "secure_fgl/model_file.py",
-    "secure_fgl/store/budget_lines.py",
+    "secure_fgl/store/budgets.py",
     "secure_fgl/store/bundles.py",  # CycloneDX has a version of its own
     "secure_fgl/charters/identity_file.py",
 }
@@ -287,7 +287,7 @@ def test_only_the_first_entry_says_the_version() -> None:
 
 
 def test_a_bundle_s_version_is_signed(monkeypatch: pytest.MonkeyPatch) -> None:
-    modules = ("audits.bundle.keys.BUNDLE", "audits.bundle.manifest.BUNDLE")
+    modules = ("audits.bundle.statements.BUNDLE", "audits.bundle.archive.BUNDLE")
     later = bumped(monkeypatch, BUNDLE, *modules)
     keys = numbered(FILES["keys/trust.json"], later.version)
     text = failed(verify_bundle(listed({**FILES, "keys/trust.json": keys})))

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from audits.plots.seen import Sight, matrix
+from audits.plots import Sight, matrix
 from audits.report.build import build_report
 from audits.report.models import Report
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.roles import Role
 from protocols.wire.roster import EVERYONE
-from secure_fgl.checking import small
+from secure_fgl.checking import subject
 from secure_fgl.config import Config
 from secure_fgl.store.finished_run import Run
 from tests.laws.conftest import Recorded
@@ -76,7 +76,7 @@ def rows(folder: Path) -> tuple[dict[str, Any], PrivacyPolicy]:
     guard.update({"cap": 512, "links": 4096, "rows": 16})
     linked = {"name": "dirichlet_linked", "clients": 5, "options": {"beta": 10000.0}}
     banks = {"customers": 12, "transactions": 60}
-    found = small.document("fed_gcn")
+    found = subject.document("fed_gcn")
     found["data"] = {"name": "synthetic_banks", "options": banks, "partition": linked}
     found["algorithm"]["options"] = {"fed_gcn": {"hops": 2, "nodes": 1024, "block": 256}}
     return found, PrivacyPolicy.model_validate(document)
@@ -86,7 +86,7 @@ def matched(folder: Path) -> tuple[dict[str, Any], PrivacyPolicy]:
     document = PrivacyPolicy.load("examples/matched_policy.yaml").document()
     guard = next(g for g in document["rules"]["MATCH"] if g["guard"] == "match")
     guard.update({"cap": 16, "canaries": 2, "floor": 3, "popular": 0.0})
-    found = small.document("fed_per_gnn")
+    found = subject.document("fed_per_gnn")
     found["algorithm"]["options"] = {"fed_per_gnn": {"expand_after": 1}}
     return found, PrivacyPolicy.model_validate(document)
 
@@ -97,7 +97,7 @@ def own(folder: Path) -> tuple[dict[str, Any], PrivacyPolicy]:
     del document["rules"]["SUM"]
     noise = next(g for g in document["rules"]["NOISED"] if g["guard"] == "own_noise")
     noise["accept_noise"] = True
-    found = small.document("fed_avg", store=folder / "budgets")
+    found = subject.document("fed_avg", store=folder / "budgets")
     return found, PrivacyPolicy.model_validate(document)
 
 

@@ -11,9 +11,8 @@ import tenseal
 
 from crypto.homomorphic.he import scheme
 from protocols.disclosures.names import Disclosure
-from protocols.keys.common import CommonKey
 from protocols.keys.groups import Group
-from protocols.keys.pairs import Pairs
+from protocols.keys.pairs import CommonKey, Pairs
 from protocols.messages import Message, MixedMessage, unmixed_of
 from protocols.policy.policy import PRESETS
 from protocols.wire.envelope import Envelope

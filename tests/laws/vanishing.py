@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from crypto.homomorphic.seal_files import Scratch, seal
+from crypto.homomorphic.seal import Scratch, seal
 from crypto.samplers import Stream, derive
 
 

@@ -16,22 +16,21 @@ import numpy as np
 import pytest
 
 from audits.attacks._shared.models import AttackReport
-from audits.bundle.archive import pack
+from audits.bundle.archive import MANIFEST, pack
 from audits.bundle.hand_over import read_side
-from audits.bundle.keys import read_keys
-from audits.bundle.manifest import MANIFEST
+from audits.bundle.statements import read_keys
 from audits.checks.bundle import verify_bundle
-from audits.checks.parties.forgotten import read_notes
+from audits.checks.parties import read_notes
 from audits.elsewhere.rehearsal import read_rehearsal
 from audits.elsewhere.sites import read_figures
 from audits.evidence.run_files import read_plan
 from audits.evidence.steps import Case
 from audits.evidence.verify import verify
+from audits.findings.changes import excerpt, read_snapshot
 from audits.findings.release import read_waiver
-from audits.findings.snapshot import excerpt, read_snapshot
 from audits.findings.waivers import read_kept
-from crypto.rest import new_key
-from crypto.signing.canonical import canonical
+from crypto.aead import new_key
+from crypto.signing import canonical
 from protocols.errors import EvidenceError, OtherVersion, SecureFglError
 from protocols.evidence.ledger import read_lines
 from protocols.sessions.store.locked import LockedStateStore
@@ -68,7 +67,7 @@ from secure_fgl.federation import Federation
 from secure_fgl.model_file import load_model
 from secure_fgl.reasons import explain
 from secure_fgl.run.model_digest import npz_bytes
-from secure_fgl.store.budget_lines import header, read_log
+from secure_fgl.store.budgets import header, read_log
 from secure_fgl.store.finished_run import Run
 from tests.audits.attack_tools import attacked, row
 from tests.audits.bundle_tools import FILES, TOY, UNSIGNED, listed

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.hpke import MLKEM768X25519PrivateKey
 from algorithms.tasks import Site
 from crypto.homomorphic.he import SecretKey
 from crypto.hpke import OpeningKey
-from crypto.signing.signatures import SigningKey
+from crypto.signing import SigningKey
 from protocols.keys.pairs import Pairs
 
 _NOT_ENTERED = (type, types.ModuleType, types.CodeType, types.BuiltinFunctionType)

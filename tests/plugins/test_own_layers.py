@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from secure_fgl import Run
-from secure_fgl.attack_inputs.model_layout import layers_of, outside
+from secure_fgl.attack_inputs.captured_sent import layers_of, outside
 from secure_fgl.federation import Federation
 from tests.plugins.page import config, write
 from tests.secure_fgl.cli_tools import invoke

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from protocols.disclosures._relayed.messages import Batch
 from protocols.policy.guards import Relay
-from protocols.sessions.table import State
+from protocols.sessions.part import State
 from protocols.wire.envelope import Envelope, signed_header
 from tests.protocols.mix import (
     Go,

@@ -4,7 +4,7 @@ import pytest
 
 from crypto.samplers import Stream
 from protocols.errors import LocalProtocolError, RemoteProtocolError
-from protocols.sessions.table import State
+from protocols.sessions.part import State
 from tests.protocols.toys import GIFTS, SOW, TRAIN
 from tests.protocols.wire import World, refused
 from tests.thinned import thinned

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from protocols.errors import BadEnvelope, CohortTooSmall, Refused, UnfitMessage
-from protocols.keys.boxes import box_bytes, by_peers, close_boxes, open_boxes
+from protocols.keys.pairs import box_bytes, by_peers, close_boxes, open_boxes
 from protocols.rounds import Sealed
 from protocols.wire.control import Acknowledgement, Boxes
 from protocols.wire.roster import Identity

@@ -16,7 +16,7 @@ from protocols.errors import BadEnvelope, UnfitMessage
 from protocols.messages import ReleasedMessage, SumMessage, blob, count, equal, real
 from protocols.policy.guards import Clip, Quantise
 from protocols.wire.codec import bundle_bytes, decode, encode, field_bytes, pieces
-from protocols.wire.inputs_digest import bytes_digest, given_digest
+from protocols.wire.roster import bytes_digest, given_digest
 from tests.protocols.toys import Start, Update
 
 DIMS = {"d": 5, "records": 10, "n": 3}

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from protocols.disclosures.sum.layout import _largest
-from protocols.keys.groups import Group
-from protocols.keys.neighbours import Neighbours
+from protocols.keys.groups import Group, Neighbours
 from protocols.policy.policy import PrivacyPolicy
-from protocols.wire.cohorts import _MOST, as_set, by_names, within
-from protocols.wire.roster import cohort_digest
+from protocols.wire.roster import _MOST, as_set, by_names, cohort_digest, within
 
 NAMES = tuple(f"client-{place:03}" for place in range(120))
 GROUP = Group.of("r" * 32, 0, NAMES, PrivacyPolicy.preset("masks"))

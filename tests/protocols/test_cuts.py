@@ -9,11 +9,20 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from protocols.clusters.cuts import CUTS, GUARDS, cut_in_two, weighed
-from protocols.clusters.descent import Told, cuts_bytes, packed, unpacked
-from protocols.clusters.stoer_wagner import EXACT, stoer_wagner
+from protocols.clusters import (
+    CUTS,
+    EXACT,
+    GUARDS,
+    Told,
+    cut_in_two,
+    cuts_bytes,
+    packed,
+    stoer_wagner,
+    unpacked,
+    weighed,
+)
 from protocols.errors import CohortChanged
-from protocols.policy.cohort_changes import divided
+from protocols.policy.policy import divided
 
 LEAST = 4
 

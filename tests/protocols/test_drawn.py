@@ -15,15 +15,14 @@ import pytest
 from crypto.graph import most_in_any, partition
 from protocols.errors import BadEnvelope, PolicyError, RemoteProtocolError, Replay, RoundLost
 from protocols.keys.lots import Table, bound_to, column
-from protocols.plan.drawn import DrawnPlan, drawn_cohorts
+from protocols.plan.cohorts import DrawnPlan, drawn_cohorts
 from protocols.plan.steps import Step
 from protocols.policy.policy import PrivacyPolicy
 from protocols.sessions.engine import Delivery
-from protocols.sessions.table import State
+from protocols.sessions.part import State
 from protocols.wire.control import DrawCommits, DrawLot, PairCall
-from protocols.wire.envelope import Envelope
+from protocols.wire.envelope import Envelope, Where
 from protocols.wire.roster import AGGREGATOR_NAME, run_id
-from protocols.wire.where import Where
 from tests.protocols.toys import TRAIN, Update, changed_policy, names_of, toy_plan
 from tests.protocols.wire import World, refused
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from protocols.errors import CohortChanged
-from protocols.plan.drawn import DrawnPlan, turn
+from protocols.plan.cohorts import DrawnPlan, turn
 from tests.protocols.toys import TRAIN, Update, changed_policy
 from tests.protocols.wire import World, refused
 

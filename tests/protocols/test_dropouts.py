@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from protocols.disclosures.sum.masks import Unmasking
 from protocols.errors import RemoteProtocolError, RoundLost
 from protocols.forms import Exchange, Form
-from protocols.sessions.table import State
+from protocols.sessions.part import State
 from tests.protocols.toys import GIFTS, TWICE, Gift, Start, Update, changed_policy, first, maskless
 from tests.protocols.unveiling import is_sum_of
 from tests.protocols.wire import World

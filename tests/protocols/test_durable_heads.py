@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from crypto.signing.checkpoint import read
-from crypto.signing.signatures import SigningKey
+from crypto.merkle import read
+from crypto.signing import SigningKey
 from protocols.errors import LedgerError
 from protocols.evidence.ledger import Ledger, MemoryStore, read_lines
 

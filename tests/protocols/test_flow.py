@@ -12,7 +12,7 @@ from protocols.errors import (
     RoundLost,
 )
 from protocols.evidence.ledger import read_lines
-from protocols.sessions.table import State
+from protocols.sessions.part import State
 from protocols.wire.control import REFUSALS
 from protocols.wire.envelope import Envelope
 from tests.protocols.toys import GIFTS, SOW, FullDisk, Gift, Update, maskless

@@ -8,8 +8,7 @@ import pytest
 
 from protocols.disclosures.names import Disclosure
 from protocols.errors import NotInPlan
-from protocols.plan.plan import Plan
-from protocols.plan.schema import message_plan
+from protocols.plan.plan import Plan, message_plan
 from protocols.policy.guard import describe
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.codec import bundle_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from protocols.wire.control import Call, Place
 from protocols.wire.envelope import Envelope
-from protocols.wire.inputs_digest import given_digest
+from protocols.wire.roster import given_digest
 from tests.protocols.wire import World
 
 

@@ -13,14 +13,12 @@ from crypto.graph import _circle, choose_degree
 from protocols.disclosures.sum.consistency import vote_text_of
 from protocols.disclosures.sum.parties import ShareHolding
 from protocols.errors import BadEnvelope, RoundLost
-from protocols.keys.groups import Group
-from protocols.keys.slots import slot_of
+from protocols.keys.groups import Group, slot_of
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.codec import encode
 from protocols.wire.control import PairDown
-from protocols.wire.header import NONE
+from protocols.wire.envelope import NONE, Where
 from protocols.wire.roster import AGGREGATOR_NAME
-from protocols.wire.where import Where
 from tests.protocols.toys import D, Update, changed_policy, names_of
 from tests.protocols.unveiling import (
     ITEM,

@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 
 from protocols.errors import BadEnvelope
 from protocols.versions import ENVELOPE
-from protocols.wire.envelope import MAGIC, SIGNED, Envelope
-from protocols.wire.header import (
+from protocols.wire.envelope import (
     COUNTERS,
     HEADER_LIMIT,
     LONGEST_NAME,
+    MAGIC,
     NAMES,
     OWN_BYTES,
+    SIGNED,
     WIDTH,
+    Envelope,
     Header,
 )
 from protocols.wire.inbox import check_signature

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crypto.errors import OutOfRange
-from crypto.signing.merkle import inclusion_proof, leaf_hash, perfect_tree, root
+from crypto.merkle import inclusion_proof, leaf_hash, perfect_tree, root
 from protocols.errors import BadEnvelope, Refused, WrongStage
-from protocols.evidence.heads import SILENT, Spoken, check_place, proof_bytes, received, tree
-from protocols.sessions.table import State
+from protocols.evidence.ledger import SILENT, Spoken, check_place, proof_bytes, received, tree
+from protocols.sessions.part import State
 from protocols.wire.envelope import Envelope
 from tests.protocols.toys import changed_policy
 from tests.protocols.wire import World

@@ -7,10 +7,9 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from crypto.aead import unlock_one
+from crypto.aead import unlock_at_rest, unlock_one
 from crypto.errors import CryptoError
-from crypto.rest import unlock_at_rest
-from protocols.keys.slots import slot_of
+from protocols.keys.groups import slot_of
 from protocols.sessions.part import Scope
 from protocols.sessions.store.journal import _LENGTHS
 from protocols.versions import STATE

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from crypto.rest import new_key
+from crypto.aead import new_key
 from protocols.errors import LedgerError, LocalProtocolError
 from protocols.sessions.store.cells import state_of
 from protocols.sessions.store.changes import Changes

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from crypto.rest import new_key, unlock_at_rest
+from crypto.aead import new_key, unlock_at_rest
 from protocols.sessions.store.codec import StateCodec
 from protocols.sessions.store.journal import _LENGTHS
 from protocols.versions import STATE

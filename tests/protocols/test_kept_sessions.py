@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocols.keys.slots import slot_of
+from protocols.keys.groups import slot_of
 from protocols.sessions.part import Scope
 from tests.protocols.killed import Killed
 from tests.protocols.unveiling import ITEM

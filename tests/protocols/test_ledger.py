@@ -5,10 +5,8 @@ import hashlib
 import pytest
 
 from crypto.errors import CryptoError
-from crypto.signing.canonical import canonical
-from crypto.signing.checkpoint import read
-from crypto.signing.merkle import leaf_hash, root
-from crypto.signing.signatures import SigningKey
+from crypto.merkle import leaf_hash, read, root
+from crypto.signing import SigningKey, canonical
 from protocols.errors import EvidenceError, LedgerError, Refused
 from protocols.evidence.ledger import (
     ENTRY_LIMIT,
@@ -19,7 +17,7 @@ from protocols.evidence.ledger import (
     origin_of,
     read_lines,
 )
-from protocols.wire.header import NONE
+from protocols.wire.envelope import NONE
 from tests.protocols.toys import FullDisk
 from tests.protocols.wire import World
 

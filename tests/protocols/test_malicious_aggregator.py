@@ -5,7 +5,7 @@ import pytest
 
 from protocols.errors import BadEnvelope, NotInPlan, Replay, WrongStage
 from protocols.policy.policy import PrivacyPolicy
-from protocols.sessions.table import State
+from protocols.sessions.part import State
 from protocols.wire.envelope import Envelope
 from tests.protocols.toys import SOW, Seed, maskless
 from tests.protocols.wire import World, headers_of, refused, uploads, where_of

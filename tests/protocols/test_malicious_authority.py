@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from protocols.errors import BadEnvelope, RemoteProtocolError, WrongStage
-from protocols.sessions.table import State
-from protocols.wire.where import Where
+from protocols.sessions.part import State
+from protocols.wire.envelope import Where
 from tests.protocols.toys import Update, maskless
 from tests.protocols.wire import World, refused, uploads, where_of
 

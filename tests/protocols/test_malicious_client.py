@@ -16,7 +16,7 @@ from protocols.errors import (
 from protocols.forms import Exchange, Form
 from protocols.messages import SumMessage, count, real
 from protocols.policy.policy import PrivacyPolicy
-from protocols.sessions.table import State
+from protocols.sessions.part import State
 from protocols.wire.codec import encode
 from protocols.wire.control import REFUSALS, Refusal
 from protocols.wire.envelope import Envelope

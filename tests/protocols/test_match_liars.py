@@ -18,11 +18,11 @@ from protocols.disclosures.match.protocol.tagging import TagServer
 from protocols.disclosures.match.protocol.wire import Kind
 from protocols.disclosures.match.run import held, match_run_of
 from protocols.errors import BadEnvelope, Refused, Replay, WrongStage
-from protocols.sessions.table import State
+from protocols.sessions.part import State
 from protocols.wire.codec import encode
 from protocols.wire.control import Call
 from protocols.wire.envelope import Envelope
-from protocols.wire.inputs_digest import given_digest
+from protocols.wire.roster import given_digest
 from tests.protocols.matched import (
     STEP,
     Change,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocols.errors import RoundLost
-from protocols.sessions.table import State
+from protocols.sessions.part import State
 from tests.protocols.matched import cells_of, matched_round, matching, same
 from tests.thinned import thinned
 

@@ -17,7 +17,7 @@ from protocols.errors import Refused, RoundLost
 from protocols.policy.budget import Budget
 from protocols.policy.guards import Clip, Quantise, Seal, UnsafeClear
 from protocols.policy.policy import PrivacyPolicy
-from protocols.sessions.table import State
+from protocols.sessions.part import State
 from protocols.wire.envelope import Envelope
 from tests.laws.search import found, spellings, travelled
 from tests.protocols.matched import (

@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 import rbcl
 
-from crypto.tagging.oprf import KeyShare, blind, joined, pointwise
+from crypto.oprf import KeyShare, blind, joined, pointwise
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.protocol import tag_service as sides
 from protocols.disclosures.match.protocol.cells import matched as honest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crypto.tagging.oprf import Blinded, KeyShare
+from crypto.oprf import Blinded, KeyShare
 from protocols.disclosures.match.protocol.tagging import Tags
 from protocols.disclosures.match.run import MatchSide, held
 from tests.laws.search import found, spellings, travelled

@@ -18,7 +18,7 @@ from protocols.errors import (
     Replay,
     RoundLost,
 )
-from protocols.keys.boxes import BOX_OVERHEAD
+from protocols.keys.pairs import BOX_OVERHEAD
 from protocols.wire.roles import Role
 from protocols.wire.roster import Identity, Roster
 from tests.protocols.boxed import KEYED, LEVELS, MATCH, SIZE, World, people

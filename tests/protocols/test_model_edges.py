@@ -19,8 +19,8 @@ from protocols.plan.steps import Service, Step
 from protocols.rounds import Ask, Cohort
 from protocols.wire.codec import encode
 from protocols.wire.control import Call
-from protocols.wire.inputs_digest import SHARED, given_digest
-from protocols.wire.where import Where
+from protocols.wire.envelope import Where
+from protocols.wire.roster import SHARED, given_digest
 from tests.protocols.test_models import MOVED, ZERO, asked, played, world_of
 from tests.protocols.toys import D, Start, Update, changed_policy
 from tests.protocols.wire import World, refused, unplaced

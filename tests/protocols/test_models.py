@@ -13,8 +13,8 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.released.messages import SharedTotal
 from protocols.disclosures.sum.view import Summands
 from protocols.errors import BadEnvelope, LocalProtocolError, NotInPlan, Refused
-from protocols.keys.common import CommonKey
-from protocols.plan.models import Models
+from protocols.keys.pairs import CommonKey
+from protocols.plan.learns import Models
 from protocols.plan.steps import Service, Step
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Round

@@ -21,10 +21,10 @@ from protocols.disclosures.neighbour_sum.layout import NeighbourGrid, box_info, 
 from protocols.disclosures.sum.disclosure import ACTIVE_AGGREGATOR, masked
 from protocols.errors import BadEnvelope, LocalProtocolError, NotAdmitted, Refused
 from protocols.forms import Exchange
-from protocols.keys import alone
-from protocols.keys.boxes import open_box
+from protocols.keys import pairs
+from protocols.keys.pairs import open_box
 from protocols.messages import SumMessage, Vector, count, real
-from protocols.neighbourhoods.topology import Topology
+from protocols.neighbourhoods import Topology
 from protocols.plan.steps import Service, Step
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.envelope import Envelope
@@ -332,8 +332,8 @@ def test_o6_masks_are_never_used_again_over_receivers_rounds_or_a_kill(
 
 
 def test_o6_control_masks_that_are_not_bound_to_a_receiver_come_again(keys: Keys) -> None:
-    make = alone.pair_key
-    with patch.object(alone, "pair_key", lambda secret, label: make(secret, label[:-1])):
+    make = pairs.pair_key
+    with patch.object(pairs, "pair_key", lambda secret, label: make(secret, label[:-1])):
         give(world())
     assert max(keys.values()) > 2
 

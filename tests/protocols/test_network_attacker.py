@@ -7,7 +7,7 @@ import pytest
 
 from crypto.samplers import Stream
 from protocols.errors import BadEnvelope, RemoteProtocolError, Replay
-from protocols.sessions.table import State
+from protocols.sessions.part import State
 from protocols.wire.envelope import SIGNED, Envelope
 from tests.protocols.toys import Update
 from tests.protocols.wire import World, refused, uploads

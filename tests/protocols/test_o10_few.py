@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from crypto.homomorphic.weights import flatten
+from crypto.homomorphic.weighted import flatten
 from protocols.disclosures.weighted_sum.disclosure import EVEN, ROWS
 from protocols.errors import NotAdmitted
 from protocols.policy.policy import PrivacyPolicy

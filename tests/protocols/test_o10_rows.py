@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crypto.homomorphic.weights import flatten
+from crypto.homomorphic.weighted import flatten
 from protocols.disclosures._evaluated.uploads import facts_of_rows
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.weighted_sum import aggregator as weighing

@@ -12,7 +12,7 @@ from protocols.disclosures._evaluated.ciphers import shape_of
 from protocols.disclosures._evaluated.uploads import opened_message, row_info
 from protocols.disclosures.sum.view import TotalView
 from protocols.errors import BadEnvelope
-from protocols.keys.boxes import open_box
+from protocols.keys.pairs import open_box
 from protocols.rounds import Reply
 from protocols.sessions.store.state_keeper import state_codec
 from tests.protocols.pub import (

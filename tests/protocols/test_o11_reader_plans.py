@@ -15,8 +15,7 @@ from protocols.errors import (
 )
 from protocols.forms import Exchange, Form
 from protocols.messages import Receiver, SumMessage, Vector, count, real
-from protocols.plan.noise import NoisePlan
-from protocols.plan.plan import Item, Plan
+from protocols.plan.plan import Item, NoisePlan, Plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Sealed
 from tests.protocols.one_reader import READ, Told, got, hand_out, others, tell, told

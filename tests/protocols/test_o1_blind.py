@@ -11,7 +11,7 @@ from scipy import stats
 from crypto.homomorphic.he import SecretKey
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.view import Summands
-from protocols.sessions.collection import Collection
+from protocols.sessions.part import Collection
 from tests.protocols.toys import Update
 from tests.protocols.wire import World
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from crypto.errors import InvalidSeal
-from crypto.homomorphic.weighted import WeightedBfv
-from crypto.homomorphic.weights import flatten
+from crypto.homomorphic.weighted import WeightedBfv, flatten
 from protocols.disclosures._evaluated import aggregator as results
 from protocols.disclosures._evaluated import parties as revealing
 from protocols.disclosures._evaluated.uploads import row_info
@@ -28,7 +27,7 @@ from protocols.forms import Exchange, Form
 from protocols.messages import WeightedSumMessage, count
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort
-from protocols.sessions.table import State
+from protocols.sessions.part import State
 from protocols.wire.envelope import Envelope, read_signed_header
 from tests.protocols.pub import (
     GRID,

@@ -12,8 +12,8 @@ from protocols.disclosures.sum.guards import Mask
 from protocols.errors import NotAdmitted, NotInPlan
 from protocols.forms import Exchange, Form
 from protocols.messages import MixedMessage, ReleasedMessage, count, real
+from protocols.policy.admission import check_chain
 from protocols.policy.budget import Budget
-from protocols.policy.chains import check_chain
 from protocols.policy.guards import Clip, Quantise, Seal, UnsafeClear
 from protocols.policy.policy import PRESETS, PrivacyPolicy
 from protocols.privacy.training import Training

@@ -13,12 +13,12 @@ from protocols.disclosures._relayed.boxes import box_info, shuffled
 from protocols.disclosures._relayed.messages import Batch
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, CohortTooSmall, NotInPlan
-from protocols.policy.chains import check_chain
+from protocols.policy.admission import check_chain
 from protocols.policy.guards import Clip, OwnNoise, Relay, Seal
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.noising import run_divergence
 from protocols.privacy.shuffled import closed_epsilon
-from protocols.sessions.table import State
+from protocols.sessions.part import State
 from protocols.wire.envelope import Envelope, signed_header
 from tests.protocols.test_noised import with_noise
 from tests.protocols.test_own_noise import BOTH, SAY, Said, own, world

@@ -26,7 +26,7 @@ from protocols.errors import (
     RoundLost,
 )
 from protocols.forms import Exchange, Form
-from protocols.policy.chains import check_chain
+from protocols.policy.admission import check_chain
 from protocols.policy.guards import Clip, Relay, Seal
 from protocols.policy.policy import PRESETS
 from protocols.rounds import Ask, Cohort

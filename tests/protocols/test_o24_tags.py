@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crypto.tagging.oprf import KeyShare, pointwise
-from crypto.tagging.ristretto import POINT_BYTES
+from crypto.oprf import POINT_BYTES, KeyShare, pointwise
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.protocol.cells import same_canary
 from protocols.disclosures.match.protocol.tagging import (

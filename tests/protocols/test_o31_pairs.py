@@ -9,15 +9,13 @@ import pytest
 
 from crypto.hpke import KEY_BYTES, SEAL_OVERHEAD
 from protocols.errors import BadEnvelope
-from protocols.keys.boxes import open_box
 from protocols.keys.groups import planned_degree
-from protocols.keys.pairs import pair_box_bytes
+from protocols.keys.pairs import open_box, pair_box_bytes
 from protocols.policy.policy import PrivacyPolicy
-from protocols.sessions.table import State
+from protocols.sessions.part import State
 from protocols.wire.codec import encode
 from protocols.wire.control import PairDown
-from protocols.wire.envelope import Envelope
-from protocols.wire.where import Where
+from protocols.wire.envelope import Envelope, Where
 from tests.protocols.wire import World, refused
 
 MLKEM, X25519, TAG, SIGNATURE = 1088, 32, 16, 64  # FIPS 203, RFC 7748, SP 800-38D, RFC 8032

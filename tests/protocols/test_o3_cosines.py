@@ -7,8 +7,7 @@ import contextlib
 import numpy as np
 import pytest
 
-from crypto.homomorphic.similarity import Similarity
-from crypto.homomorphic.vectors import SKETCH_ABOVE
+from crypto.homomorphic.similarity import SKETCH_ABOVE, Similarity
 from protocols.disclosures._evaluated import disclosure as protect
 from protocols.disclosures._evaluated.ciphers import cosine_ring
 from protocols.disclosures._evaluated.uploads import pairs_of, products

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from crypto.homomorphic.bfv_sealapi import DEGREE, PLAIN_MODULUS, PRIME
+from crypto.homomorphic.bfv import DEGREE, PLAIN_MODULUS, PRIME
 from protocols.disclosures.sum.disclosure import ACTIVE_AGGREGATOR, KEY_THEFT
 from tests.protocols.toys import maskless
 from tests.protocols.wire import World, headers_of, uploads, where_of

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from crypto.errors import OutOfRange
-from crypto.homomorphic.bfv_sealapi import DEGREE, PLAIN_MODULUS
+from crypto.homomorphic.bfv import DEGREE, PLAIN_MODULUS
 from crypto.masks import masked
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.disclosure import ACTIVE_AGGREGATOR, KEY_THEFT

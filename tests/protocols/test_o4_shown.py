@@ -20,9 +20,8 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.weighted_sum import aggregator as weighing
 from protocols.errors import BadEnvelope, CohortTooSmall, Refused, Replay, WrongStage
 from protocols.wire.control import Cosines, RowBoxes
-from protocols.wire.envelope import Envelope, read_signed_header, signed_header
+from protocols.wire.envelope import Envelope, Where, read_signed_header, signed_header
 from protocols.wire.roster import cohort_digest
-from protocols.wire.where import Where
 from tests.protocols.pub import (
     GRID,
     Go,

@@ -21,9 +21,9 @@ from protocols.disclosures.similarity import aggregator as comparing
 from protocols.disclosures.sum.disclosure import ACTIVE_AGGREGATOR
 from protocols.disclosures.weighted_sum import aggregator as weighing
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Refused, RoundLost
-from protocols.keys.boxes import open_box
+from protocols.keys.pairs import open_box
 from protocols.rounds import Ask, Cohort
-from protocols.sessions.table import State
+from protocols.sessions.part import State
 from protocols.wire.codec import decode
 from protocols.wire.control import Examine, RowBoxes
 from protocols.wire.envelope import Envelope

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 
 from protocols.errors import CohortChanged, NotInPlan, RoundLost
 from protocols.policy.policy import PRESETS, PrivacyPolicy
-from protocols.sessions import cohort_history
-from protocols.sessions.table import State
+from protocols.sessions import survivors
+from protocols.sessions.part import State
 from protocols.wire.envelope import Envelope
 from tests.protocols.killed import Killed
 from tests.protocols.test_dropouts import STEPS, UPLOADED, openings_of, vanish
@@ -143,7 +143,7 @@ def test_o5_who_was_in_all_three_needs_no_list_to_refuse() -> None:
 
 
 def test_o5_control_by_pairs_three_totals_tell_one_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cohort_history, "divided", pairs_alone)
+    monkeypatch.setattr(survivors, "divided", pairs_alone)
     world = world_of("floor", clients=10).start()
     found = totals(world, three(world.names))
     assert is_of(world, found, [-1, 1, 1], world.names[4])

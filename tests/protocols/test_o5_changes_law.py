@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from protocols.errors import CohortChanged, RoundLost
-from protocols.policy.cohort_changes import CohortChanges, divided, whole
+from protocols.policy.policy import CohortChanges, divided, whole
 from tests.protocols.test_dropouts import vanish
 from tests.protocols.test_o5_changes import pairs_alone, world_of
 from tests.protocols.toys import Update

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from protocols.clusters.cuts import Cut
+from protocols.clusters import Cut
 from protocols.disclosures.names import Disclosure
 from protocols.errors import (
     BadEnvelope,
@@ -18,14 +18,13 @@ from protocols.errors import (
     RoundLost,
 )
 from protocols.forms import Exchange, Form
-from protocols.keys.slots import slot_of
+from protocols.keys.groups import slot_of
 from protocols.plan.steps import Service, Step
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Reply
-from protocols.sessions.asked_clusters import AskedClusters
-from protocols.sessions.cluster_history import ClusterHistory
-from protocols.sessions.collection import Collection
-from protocols.sessions.services.survivors import Survivors
+from protocols.sessions.clusters import AskedClusters, ClusterHistory
+from protocols.sessions.part import Collection
+from protocols.sessions.survivors import Survivors
 from protocols.wire.control import Cluster
 from tests.protocols.killed import Killed
 from tests.protocols.pub import Go, Portrait, _never
@@ -244,7 +243,7 @@ def cluster_of(world, part, round=2, exchange=9):
     told, found = AskedClusters(world.aggregator, world.aggregator.clusters), []
     told._history = type("Any", (), {"bits": world.aggregator.clusters.bits})
     told._history.asked = staticmethod(lambda message, where: found.append(message))
-    from protocols.sessions.services.asked import Held
+    from protocols.sessions.asking import Held
 
     told.told(Held(SPLIT.exchanges[0], round, exchange, part._members, ()), part)
     return found[0], world.where(part._members, round=round, exchange=exchange)
@@ -303,7 +302,7 @@ def lied_to(world, client, part, cluster):
     """Return an Ask that tells one client another cluster."""
     from protocols.wire.codec import encode
     from protocols.wire.control import Call
-    from protocols.wire.inputs_digest import given_digest
+    from protocols.wire.roster import given_digest
 
     item = world.plan.item("train.down")
     dims = world.context("aggregator").dims(item)

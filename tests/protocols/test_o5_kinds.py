@@ -13,7 +13,7 @@ from protocols.errors import BadEnvelope, Refused, RoundLost
 from protocols.forms import Exchange, Form
 from protocols.messages import SumMessage, Vector, real
 from protocols.rounds import Ask, Cohort
-from protocols.sessions.services.openings import Openings
+from protocols.sessions.survivors import Openings
 from tests.protocols.mix import MASH, mixing
 from tests.protocols.pub import RECEIVE, Go, Model, _never, even, hand_out, pub
 from tests.protocols.relayed import relayed

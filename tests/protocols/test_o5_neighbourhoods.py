@@ -9,9 +9,16 @@ import numpy as np
 import pytest
 
 from protocols.errors import NotInPlan, PolicyError
-from protocols.neighbourhoods.floor import Thinnest, thinnest
-from protocols.neighbourhoods.topology import Topology, Weights, connected, edges_of, metropolis
-from protocols.plan.topology import TopologyPlan
+from protocols.neighbourhoods import (
+    Thinnest,
+    Topology,
+    Weights,
+    connected,
+    edges_of,
+    metropolis,
+    thinnest,
+)
+from protocols.plan.cohorts import TopologyPlan
 from protocols.policy.policy import PrivacyPolicy
 from tests.protocols.toys import changed_policy, names_of
 from tests.protocols.wire import World

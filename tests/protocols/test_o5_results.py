@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crypto.homomorphic.weights import flatten
+from crypto.homomorphic.weighted import flatten
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.weighted_sum.disclosure import Mixture
 from protocols.errors import BadEnvelope, Refused
-from protocols.sessions.services.openings import Openings
-from protocols.wire.header import Header
+from protocols.sessions.survivors import Openings
+from protocols.wire.envelope import Header
 from tests.protocols.pub import COUNTED, Model, Portrait, Size, even, hand_out, pub, trained
 
 

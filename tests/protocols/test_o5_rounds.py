@@ -6,15 +6,15 @@ import pytest
 
 from protocols.errors import BadEnvelope, Replay, WrongStage
 from protocols.plan.steps import Service, Step
-from protocols.sessions.services.openings import Openings
-from protocols.sessions.services.progress import Progress
-from protocols.sessions.services.receipts import Receipts
-from protocols.sessions.table import State
+from protocols.sessions.engine import Progress
+from protocols.sessions.heads import Receipts
+from protocols.sessions.part import State
+from protocols.sessions.survivors import Openings
 from protocols.wire.codec import encode
 from protocols.wire.control import Farewell
 from protocols.wire.envelope import Envelope
 from protocols.wire.inbox import Inbox
-from protocols.wire.inputs_digest import given_digest
+from protocols.wire.roster import given_digest
 from tests.protocols.test_results_resume import Killed
 from tests.protocols.unveiling import haul, is_sum_of, show, unveil
 from tests.protocols.wire import World, headers_of, refused, unplaced, where_of

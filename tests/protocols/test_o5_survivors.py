@@ -10,8 +10,8 @@ import pytest
 from protocols.disclosures.sum.messages import Shares, Votes
 from protocols.disclosures.sum.parties import ShareHolding
 from protocols.errors import BadEnvelope, CohortTooSmall, Replay
-from protocols.sessions.table import State
-from protocols.wire.where import Where
+from protocols.sessions.part import State
+from protocols.wire.envelope import Where
 from tests.protocols.toys import TWICE
 from tests.protocols.unveiling import Haul, haul, is_sum_of, show, tell, unveil
 from tests.protocols.wire import World, refused, unplaced

@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 
 from protocols.errors import LocalProtocolError
-from protocols.keys.pairs import Pairs
-from protocols.keys.seeds import pair_key, self_key
-from protocols.keys.slots import slot_of
+from protocols.keys.groups import slot_of
+from protocols.keys.pairs import Pairs, pair_key, self_key
 from protocols.roles.client import ClientSession
-from protocols.sessions.table import State
-from protocols.wire.header import NONE
-from protocols.wire.where import Where
+from protocols.sessions.part import State
+from protocols.wire.envelope import NONE, Where
 from tests.protocols.toys import TWICE, Update
 from tests.protocols.unveiling import ITEM, looks_uniform, modulus_of, plain
 from tests.protocols.wire import ROUNDING, World, refused, uploads

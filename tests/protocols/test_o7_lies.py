@@ -9,8 +9,7 @@ import pytest
 
 from protocols.disclosures.sum.parties import ShareHolding
 from protocols.keys import groups
-from protocols.wire.envelope import Envelope
-from protocols.wire.where import Where
+from protocols.wire.envelope import Envelope, Where
 from tests.protocols.unveiling import (
     NotEnough,
     evidence,

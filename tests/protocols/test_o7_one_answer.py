@@ -18,12 +18,10 @@ from protocols.disclosures.sum.messages import AllHere, SelfShares, Survivors, V
 from protocols.disclosures.sum.parties import ShareHolding
 from protocols.errors import BadEnvelope, NotInPlan, Replay, RoundLost
 from protocols.keys import groups
-from protocols.keys.groups import Group
-from protocols.keys.one_answer import one_answer, planned_one_answer
+from protocols.keys.groups import Group, one_answer, planned_one_answer
 from protocols.keys.pairs import Pairs
-from protocols.plan.drift import drift
-from protocols.plan.plan import Plan
-from protocols.sessions.table import State
+from protocols.plan.plan import Plan, drift
+from protocols.sessions.part import State
 from protocols.wire.envelope import Envelope
 from tests.protocols.killed import Killed
 from tests.protocols.toys import TWICE, Update, changed_policy, names_of, toy_plan

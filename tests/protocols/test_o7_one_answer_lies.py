@@ -10,7 +10,7 @@ import pytest
 
 from protocols.disclosures.sum.messages import Vote
 from protocols.errors import BadEnvelope, LocalProtocolError, SecureFglError
-from protocols.sessions.table import State
+from protocols.sessions.part import State
 from protocols.wire.envelope import SIGNED, Envelope
 from protocols.wire.roster import AGGREGATOR_NAME
 from tests.protocols.test_o7_one_answer import started, uploaded

@@ -16,14 +16,13 @@ from protocols.disclosures.sum.messages import Survivors, Vote
 from protocols.disclosures.sum.parties import ShareHolding
 from protocols.errors import BadEnvelope, Replay
 from protocols.forms import Exchange, Form
+from protocols.keys.groups import slot_of
 from protocols.keys.pairs import Pairs
-from protocols.keys.slots import slot_of
-from protocols.sessions.table import State
+from protocols.sessions.part import State
 from protocols.wire.codec import encode
 from protocols.wire.control import Call
-from protocols.wire.inputs_digest import given_digest
 from protocols.wire.roles import Role
-from protocols.wire.roster import Identity, Roster
+from protocols.wire.roster import Identity, Roster, given_digest
 from tests.protocols.toys import Seed, Start, Update, changed_policy, sow, train
 from tests.protocols.unveiling import (
     ITEM,

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from protocols.disclosures.sum.consistency import vote_text_of
 from protocols.errors import BadEnvelope, LocalProtocolError, RoundLost
-from protocols.keys.groups import Group
-from protocols.keys.slots import slot_of
+from protocols.keys.groups import Group, slot_of
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.envelope import Envelope
 from tests.protocols.toys import Update, changed_policy

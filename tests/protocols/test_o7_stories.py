@@ -22,7 +22,7 @@ from protocols.disclosures.sum.messages import AllHere, SelfShares, Shares, Surv
 from protocols.disclosures.sum.parties import ShareHolding
 from protocols.errors import Replay
 from protocols.keys import groups
-from protocols.keys.slots import slot_of
+from protocols.keys.groups import slot_of
 from protocols.wire.roster import AGGREGATOR_NAME
 from tests.protocols.killed import Killed
 from tests.protocols.toys import TWICE, changed_policy

@@ -10,8 +10,7 @@ import pytest
 from crypto.errors import OutOfRange
 from protocols.disclosures.sum.parties import ShareHolding
 from protocols.errors import BadEnvelope
-from protocols.wire.envelope import Envelope
-from protocols.wire.header import NONE
+from protocols.wire.envelope import NONE, Envelope
 from protocols.wire.run_context import RunContext
 from tests.protocols.unveiling import (
     NotEnough,

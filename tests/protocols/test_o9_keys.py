@@ -13,13 +13,12 @@ from protocols.errors import (
     Replay,
     WrongStage,
 )
-from protocols.keys.slots import epoch_of, epochs, slots
+from protocols.keys.groups import epoch_of, epochs, slots
 from protocols.policy.policy import PrivacyPolicy
-from protocols.sessions.table import State
+from protocols.sessions.part import State
 from protocols.wire.codec import encode
 from protocols.wire.control import PairCall
-from protocols.wire.envelope import Envelope
-from protocols.wire.where import Where
+from protocols.wire.envelope import Envelope, Where
 from tests.protocols.matched import matching
 from tests.protocols.toys import Update, changed_policy, maskless
 from tests.protocols.wire import World, headers_of, refused, unplaced, uploads, where_of

@@ -7,7 +7,7 @@ import pytest
 
 from protocols.errors import BadEnvelope, Replay, RoundLost, WrongStage
 from protocols.keys.setup import Setup
-from protocols.sessions.table import State
+from protocols.sessions.part import State
 from protocols.wire.envelope import Envelope
 from tests.protocols.killed import Killed
 from tests.protocols.pub import PUB, trained

@@ -9,9 +9,8 @@ import pytest
 
 from protocols.errors import BadEnvelope, RemoteProtocolError, Replay, WrongStage
 from protocols.forms import Exchange, Form
-from protocols.sessions.part import Delivery
-from protocols.sessions.services.public_keys import PublicKeys
-from protocols.sessions.table import State
+from protocols.sessions.epoch_keys import PublicKeys
+from protocols.sessions.part import Delivery, State
 from protocols.wire.envelope import Envelope
 from tests.protocols.test_results_resume import Killed
 from tests.protocols.toys import TRAIN, Seed, Update, changed_policy, deliver

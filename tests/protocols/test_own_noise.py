@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from crypto.ldp.noise import LEVELS
+from crypto.ldp_vectors import LEVELS
 from protocols.disclosures.noised.randomiser import plan_own, randomiser_of
 from protocols.disclosures.sum import disclosure as protect
 from protocols.disclosures.sum.guards import Mask

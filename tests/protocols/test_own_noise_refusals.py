@@ -11,8 +11,8 @@ import pytest
 from algorithms.fcf import fcf
 from protocols.errors import LocalProtocolError, Refused, Replay
 from protocols.forms import Exchange, Form
+from protocols.plan.learns import own_spending
 from protocols.plan.steps import Step
-from protocols.privacy.own_words import own_spending
 from tests.algorithms.test_fed_per_gnn import ITEMS, site_of, task_of
 from tests.protocols.test_own_noise import SAY, Said, _never, own, say, world
 from tests.protocols.toys import PULL, Pull, Start, Toy, toy_plan

@@ -23,12 +23,12 @@ from protocols.messages import (
     count,
     real,
 )
-from protocols.plan.noise import NoisePlan
+from protocols.plan.learns import check_covered
+from protocols.plan.plan import NoisePlan
 from protocols.policy.guards import UnsafeClear
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.noising import divergence
 from protocols.privacy.own_target import check_own, of_plan, own_noises
-from protocols.privacy.own_words import check_covered
 from tests.protocols.test_own_noise import BOTH, ITEM, SAID, SAY, Reserve, Said, _never, own
 from tests.protocols.toys import PULL, Start, toy_plan
 from tests.protocols.wire import World

@@ -10,9 +10,8 @@ import pytest
 
 from protocols.errors import LocalProtocolError
 from protocols.plan.steps import Service, Step
-from protocols.sessions.engine import Session
+from protocols.sessions.engine import Phase, Session
 from protocols.sessions.part import Engine, Scope, SessionPart, Takes
-from protocols.sessions.phases import Phase
 from protocols.wire.roles import Role, session_of
 from tests.protocols.pub import COUNTED, Go, even, hand_out, pub, trained
 from tests.protocols.pub import Model as PubModel

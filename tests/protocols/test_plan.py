@@ -7,14 +7,10 @@ from pydantic import ValidationError
 
 from protocols.disclosures.names import Disclosure
 from protocols.errors import CohortTooSmall, NotInPlan, SecureFglError
-from protocols.neighbourhoods.topology import Topology
-from protocols.plan.drawn import DrawnPlan
-from protocols.plan.drift import drift
-from protocols.plan.noise import CountPlan, NoisePlan
-from protocols.plan.plan import DataPlan, Item, Plan, at_most
-from protocols.plan.split_plan import SplitPlan
+from protocols.neighbourhoods import Topology
+from protocols.plan.cohorts import DrawnPlan, SplitPlan, TopologyPlan
+from protocols.plan.plan import CountPlan, DataPlan, Item, NoisePlan, Plan, at_most, drift
 from protocols.plan.steps import Service, Step, Way
-from protocols.plan.topology import TopologyPlan
 from protocols.policy.guard import describe
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.training import TrainingPlan

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crypto.ldp.noise import LEVELS
-from crypto.ldp.piecewise import Piecewise
-from crypto.ldp.randomised_response import RandomisedResponse
-from crypto.ldp.unary import UnaryEncoding
+from crypto.ldp import Piecewise, RandomisedResponse, UnaryEncoding
+from crypto.ldp_vectors import LEVELS
 from protocols.disclosures.noised.randomiser import plan_own
 from protocols.privacy.accounting import Noise
 from protocols.privacy.pure import Pure

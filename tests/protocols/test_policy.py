@@ -10,7 +10,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import He
 from protocols.errors import CohortTooSmall, NotAdmitted, PolicyError
 from protocols.forms import Algorithm, Exchange, Form
-from protocols.policy.chains import check_chain
+from protocols.policy.admission import check_chain
 from protocols.policy.guard import describe, find
 from protocols.policy.guards import Clip, Quantise, Seal, Sign, UnsafeClear
 from protocols.policy.policy import PRESETS, PrivacyPolicy

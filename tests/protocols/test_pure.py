@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from crypto.ldp.randomised_response import RandomisedResponse
+from crypto.ldp import RandomisedResponse
 from protocols.errors import PolicyError
 from protocols.privacy.pure import Pure, calibrate_pure, rdp_pure
 from protocols.privacy.renyi import ORDERS, net_epsilon

@@ -6,7 +6,14 @@ import pytest
 
 from protocols.errors import BadEnvelope, SecureFglError
 from protocols.wire.roles import Role
-from protocols.wire.roster import AGGREGATOR_NAME, EVERYONE, Identity, Roster, cohort_digest, run_id
+from protocols.wire.roster import (
+    AGGREGATOR_NAME,
+    EVERYONE,
+    Identity,
+    Roster,
+    cohort_digest,
+    run_id,
+)
 
 NAMES = [f"bank-{i}" for i in range(11)]
 

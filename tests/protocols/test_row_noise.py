@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audits.attacks._methods.lower_bound import lower_bound
-from crypto.ldp.grid import on_grid
+from audits.attacks._methods.statistics import lower_bound
+from crypto.ldp_vectors import on_grid
 from protocols.disclosures.row_sum import parties as matching
 from protocols.disclosures.row_sum import run as sums
 from protocols.disclosures.row_sum.guards import RowNoise

@@ -13,7 +13,7 @@ from protocols.disclosures.row_sum import run as sums
 from protocols.disclosures.row_sum.protocol.wire import MOST
 from protocols.disclosures.row_sum.run import _kept, _term
 from protocols.errors import NotInPlan, PolicyError
-from protocols.plan.noise import CountPlan
+from protocols.plan.plan import CountPlan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.row_noise import check_row_noise, plan_row_noise
 from tests.protocols.rowed import CLIP, FEATURES, row_plan, row_policy, row_round

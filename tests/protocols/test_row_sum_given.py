@@ -13,7 +13,7 @@ from protocols.disclosures.match.aggregator import Matching
 from protocols.disclosures.row_sum.protocol.client import ClientRows
 from protocols.errors import Refused
 from protocols.forms import Exchange, Form
-from protocols.sessions.collection import Collection
+from protocols.sessions.part import Collection
 from protocols.wire.envelope import Envelope
 from tests.protocols.rowed import (
     ADDING,

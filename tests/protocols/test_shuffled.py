@@ -123,7 +123,7 @@ def test_o23_only_plans_and_accounts_count_with_it_and_by_the_closed_form() -> N
         for path in Path(floor).rglob("*.py")
     }
     readers = {path for path, text in texts.items() if "privacy.shuffled" in text}
-    assert readers == {"protocols/privacy/own_target.py", "audits/accounting/order.py"}
+    assert readers == {"protocols/privacy/own_target.py", "audits/accounting/rows.py"}
     assert not any("numerical_" in texts[path] for path in readers)
     for policy in PRESETS.values():
         for disclosure, chain in policy.rules.items():

@@ -5,8 +5,7 @@ import itertools
 import pytest
 
 from protocols.errors import LocalProtocolError, WrongStage
-from protocols.sessions.part import IDLE, SessionPart
-from protocols.sessions.table import Event, State, advance
+from protocols.sessions.part import IDLE, Event, SessionPart, State, advance
 from protocols.wire.roles import Role, session_of
 from tests.protocols.wire import World
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crypto.ldp.drawn import DrawnCategory
-from crypto.ldp.piecewise import Piecewise
+from crypto.ldp import DrawnCategory, Piecewise
 from protocols.disclosures.noised.randomiser import parts_of, randomiser_of
 from protocols.errors import NotAdmitted, NotInPlan, Refused
 from protocols.forms import Exchange, Form

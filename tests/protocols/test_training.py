@@ -17,14 +17,13 @@ from crypto.samplers import entropy
 from protocols.errors import LocalProtocolError, NotAdmitted, NotInPlan, PolicyError
 from protocols.forms import Algorithm, Exchange, Form
 from protocols.messages import SumMessage, Vector, count, real
-from protocols.plan.drift import drift
-from protocols.plan.plan import Plan
+from protocols.plan.plan import Plan, drift
 from protocols.plan.planning import make_plan
 from protocols.policy.budget import Budget, budget_key
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy import accounting
 from protocols.privacy.accounting import ORDERS
-from protocols.privacy.private_steps import PrivateSteps, check_training, on_grid
+from protocols.privacy.noising import PrivateSteps, check_training, on_grid
 from protocols.privacy.training import (
     LEVELS,
     MAX_MULTIPLIER,
@@ -240,7 +239,7 @@ def test_o15_no_seed_repeats_a_batch_or_the_noise() -> None:
 def test_o15_draws_come_from_the_operating_system(monkeypatch) -> None:
     """The control: with entropy held fast, batch and noise repeat, so nothing else is drawn."""
     key = entropy(32)
-    monkeypatch.setattr("protocols.privacy.private_steps.entropy", lambda count: key[:count])
+    monkeypatch.setattr("protocols.privacy.noising.entropy", lambda count: key[:count])
     found = [steps(rate=0.5).step(64, 8, lambda p: np.ones((len(p), 8))) for _ in range(2)]
     assert np.array_equal(*found)
 

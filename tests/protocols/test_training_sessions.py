@@ -11,7 +11,7 @@ from protocols.errors import BudgetExceeded, LocalProtocolError, NotInPlan
 from protocols.forms import Exchange, Form
 from protocols.policy.budget import Budget
 from protocols.policy.policy import PrivacyPolicy
-from protocols.privacy.private_steps import PrivateSteps
+from protocols.privacy.noising import PrivateSteps
 from protocols.privacy.training import Training, training_divergence
 from tests.protocols.toys import D, Pull, Start, Toy
 from tests.protocols.wire import World, refused, uploads

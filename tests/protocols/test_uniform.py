@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from crypto.homomorphic.bfv_sealapi import PLAIN_MODULUS
+from crypto.homomorphic.bfv import PLAIN_MODULUS
 from crypto.masks import container, masked
 from protocols.disclosures.sum import masks as uniform
 from protocols.disclosures.sum.layout import Ring

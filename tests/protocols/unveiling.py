@@ -22,14 +22,12 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.consistency import EVIDENCE_BYTES, evidence_of
 from protocols.disclosures.sum.messages import AllHere, SelfShares, Shares, Survivors, Vote, Votes
 from protocols.disclosures.sum.view import Summands
-from protocols.keys.seeds import SEED_BYTES, pair_key, row_info, row_key, self_key
-from protocols.keys.slots import Slot, slot_of
-from protocols.sessions.collection import Collection
-from protocols.sessions.table import State
+from protocols.keys.groups import Slot, slot_of
+from protocols.keys.pairs import SEED_BYTES, pair_key, row_info, row_key, self_key
+from protocols.sessions.part import Collection, State
 from protocols.wire.codec import encode
-from protocols.wire.envelope import Envelope
+from protocols.wire.envelope import Envelope, Where
 from protocols.wire.roster import AGGREGATOR_NAME
-from protocols.wire.where import Where
 from tests.protocols.toys import Update
 from tests.protocols.wire import World, refused, unplaced, where_of
 

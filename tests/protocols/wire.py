@@ -18,11 +18,10 @@ from crypto.samplers import derive, entropy
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import SCHEMES, encryption
 from protocols.disclosures.sum.messages import OpenRequest
-from protocols.evidence.heads import tree
-from protocols.evidence.ledger import Ledger, MemoryStore, read_lines
+from protocols.evidence.ledger import Ledger, MemoryStore, read_lines, tree
 from protocols.forms import Form
-from protocols.keys.slots import slot_of
-from protocols.plan.parties import roles_of
+from protocols.keys.groups import slot_of
+from protocols.plan.plan import roles_of
 from protocols.policy.guard import find
 from protocols.policy.policy import PrivacyPolicy
 from protocols.roles.aggregator import AggregatorSession
@@ -34,21 +33,29 @@ from protocols.rounds import Ask, Cohort, Reply
 from protocols.sessions.engine import Delivery
 from protocols.wire.codec import encode
 from protocols.wire.control import Call, Place
-from protocols.wire.envelope import SIGNED, Envelope, commitment, signed_header
+from protocols.wire.envelope import (
+    NO_KEY,
+    NONE,
+    SIGNED,
+    Envelope,
+    Header,
+    Where,
+    commitment,
+    signed_header,
+)
 from protocols.wire.gateway import Gateway
-from protocols.wire.header import NO_KEY, NONE, Header
-from protocols.wire.inputs_digest import SHARED, given_digest
 from protocols.wire.roles import Role, session_of
 from protocols.wire.roster import (
     AGGREGATOR_NAME,
     EVERYONE,
+    SHARED,
     Identity,
     Roster,
     cohort_digest,
+    given_digest,
     run_id,
 )
 from protocols.wire.run_context import RunContext
-from protocols.wire.where import Where
 from tests.protocols.toys import (
     TRAIN,
     D,

@@ -10,8 +10,7 @@ import pytest
 from protocols.errors import EvidenceError
 from protocols.policy.policy import Budget
 from protocols.privacy.accounting import ORDERS, WRAP, net_epsilon
-from secure_fgl.store.anchors import Reservation
-from secure_fgl.store.budgets import BudgetStore
+from secure_fgl.store.budgets import BudgetStore, Reservation
 
 SITE, DATA = "bank-1", "accounts"
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from secure_fgl.data.records import Graph, GraphSet, Masks, Ratings
+from secure_fgl.data.records import Graph, GraphSet, Masks, Ratings, split_masks
 from secure_fgl.data.sharing import partition
-from secure_fgl.data.split import split_masks
 
 NUMBERS = {Graph: "nodes", GraphSet: "graphs", Ratings: "rows"}
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from audits.explain import find
-from secure_fgl.data.lacking import NO_EDGE, NONE, ONE_CLASS
+from secure_fgl.data.loading import NO_EDGE, NONE, ONE_CLASS
 from tests.plugins.page import MODEL, changed, write
 from tests.secure_fgl.cli_tools import CONFIG, invoke
 from tests.secure_fgl.test_no_records import document, own, written

@@ -11,10 +11,10 @@ import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from audits.checks.parties.plan_approvals import PlanApproval, approvals_text, read_approvals
+from audits.checks.parties import PlanApproval, approvals_text, read_approvals
 from audits.evidence.verify import verify
 from audits.report.build import build_report
-from crypto.signing.signatures import SigningKey
+from crypto.signing import SigningKey
 from protocols.errors import EvidenceError
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.cli._shared.inputs import load_plan
@@ -207,7 +207,7 @@ def test_verify_sees_approvals_that_are_gone_forged_late_or_of_another_plan(
 
 
 def test_a_late_or_expired_approval_fails_though_its_signature_is_right() -> None:
-    from audits.checks.parties.plan_approvals import hold
+    from audits.checks.parties import hold
 
     key = SigningKey.generate()
     names = {"dpo": key.public.raw.hex()}

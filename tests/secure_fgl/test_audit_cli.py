@@ -14,7 +14,7 @@ import pytest
 from audits.attacks._shared.models import Claim
 from audits.report.build import build_report
 from audits.report.models import Report
-from crypto.signing.canonical import canonical
+from crypto.signing import canonical
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.cli._shared import report_files as keeping
 from secure_fgl.cli._shared.gate import FailOn, codes_of, ordered

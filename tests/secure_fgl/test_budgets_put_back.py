@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from crypto.signing.canonical import canonical
-from crypto.signing.signatures import SigningKey
+from crypto.signing import SigningKey, canonical
 from protocols.errors import EvidenceError
 from protocols.policy.policy import Budget
 from protocols.privacy.accounting import ORDERS
-from secure_fgl.store import budget_lines
-from secure_fgl.store.anchors import Anchor
-from secure_fgl.store.budgets import BudgetStore
+from secure_fgl.store import budgets
+from secure_fgl.store.budgets import Anchor, BudgetStore
 from tests.secure_fgl.budget_tools import (
     DATA,
     DELTA,
@@ -68,7 +66,7 @@ def delete(file: Path, old: bytes) -> None:
 def rechained(entries: list[dict[str, object]]) -> bytes:
     lines: list[bytes] = []
     for entry in entries:
-        lines.append(canonical({**entry, "prev": budget_lines._head(lines)}) + b"\n")
+        lines.append(canonical({**entry, "prev": budgets._head(lines)}) + b"\n")
     return b"".join(lines)
 
 

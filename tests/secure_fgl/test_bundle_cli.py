@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from audits.bundle.statements import PAYLOAD_TYPE, SVR, open_statement
-from crypto.signing.signatures import VerifyKey
+from crypto.signing import VerifyKey
 from secure_fgl.errors import UsageError
 from secure_fgl.store.bundles import environment, load_key
 from tests.audits.forging import edit_last, forge

@@ -15,11 +15,11 @@ import yaml
 
 from algorithms.tasks import Site
 from audits.attacks import Material, attack
-from audits.checks.parties.canaries import secrets_of
+from audits.checks.canaries import secrets_of
 from audits.evidence.steps import Case
 from audits.evidence.verify import Status, verify
 from protocols.errors import EvidenceError, NotAdmitted, NotInPlan, Refused, SecureFglError
-from protocols.evidence.canaries import (
+from protocols.evidence.captures import (
     Canaries,
     canary_words,
     coins,
@@ -33,16 +33,14 @@ from protocols.evidence.ledger import MemoryStore, read_lines
 from protocols.policy.policy import PrivacyPolicy
 from protocols.roles.client import ClientSession
 from protocols.sessions.part import Scope
-from secure_fgl.attack_inputs.agreement import agree
-from secure_fgl.attack_inputs.captured_sent import summed
+from secure_fgl.attack_inputs.captured_sent import agree, summed, updates
 from secure_fgl.attack_inputs.materials import material
-from secure_fgl.attack_inputs.updates import updates
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.isolation import frames
+from secure_fgl.isolation.frames import PlainCodec
 from secure_fgl.isolation.sandbox import Sandbox
-from secure_fgl.isolation.values import PlainCodec
 from secure_fgl.isolation.worker import Answers
 from secure_fgl.run.parties import Making, Parties, set_up
 from secure_fgl.store.finished_run import Run

@@ -22,13 +22,13 @@ from algorithms.tasks.graph import GraphTask
 from algorithms.tasks.inputs import GraphsData, NodeData, RatingsData
 from algorithms.tasks.node import NodeTask
 from algorithms.tasks.rating import RatingTask
-from audits.checks.parties.canaries import secrets_of
+from audits.checks.canaries import secrets_of
 from protocols.errors import EvidenceError
-from protocols.evidence.canaries import coins, commitment, content_key
+from protocols.evidence.captures import coins, commitment, content_key
 from protocols.plan.steps import Step
 from protocols.roles.client import ClientSession
-from secure_fgl.attack_inputs.again import canaries as again
-from secure_fgl.attack_inputs.again import generators
+from secure_fgl.attack_inputs import models as again
+from secure_fgl.attack_inputs import rows
 from secure_fgl.data.canaries import made_up, planted, planting, with_canaries
 from secure_fgl.data.records import ClientGraph, ClientGraphs, ClientRatings
 from secure_fgl.errors import UsageError
@@ -260,7 +260,7 @@ def test_answers_to_generators_are_computed_again_with_canaries() -> None:
     sites = {name: Site(nodes(), seed=seed) for seed, name in enumerate(("client-1", "client-2"))}
     trained = planted(nodes(), SPECS["node"], KEY, FLIPS)
     run: Any = SimpleNamespace(sites=sites, training={n: s.on(trained) for n, s in sites.items()})
-    first, _ = generators._summed(run, aid, 7, {"client-1": 0, "client-2": 12 + RECORDS}, None)
+    first, _ = rows._summed(run, aid, 7, {"client-1": 0, "client-2": 12 + RECORDS}, None)
     turn = Turn(seed=7, step=0, reader=0)
     left, bare = (aid.answer(Site(d, seed=1), turn).slope for d in (trained, nodes()))
     assert np.allclose(np.sort(first.raw.ravel()), np.sort(left[-25:]))  # of the last layer

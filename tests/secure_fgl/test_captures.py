@@ -12,7 +12,7 @@ import pytest
 
 from audits.attacks import Material, attack
 from protocols.errors import EvidenceError, LedgerError
-from protocols.evidence.capture import Capture, captured_rounds, of_piece, piece
+from protocols.evidence.captures import Capture, captured_rounds, of_piece, piece
 from protocols.policy.policy import PRESETS, PrivacyPolicy
 from secure_fgl.attack_inputs.materials import layers_of, material
 from secure_fgl.config import Config
@@ -162,7 +162,7 @@ def recorded_anew(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ledgers name what lies there: a party that wrote other pieces than it should."""
     pieces = captures.found(run.folder).pieces
     there = {party: {n: f.digest for n, f in files.items()} for party, files in pieces.items()}
-    for module in ("audits.checks.captured", "secure_fgl.attack_inputs.replayed"):
+    for module in ("audits.checks.outcome", "secure_fgl.attack_inputs.replayed"):
         monkeypatch.setattr(f"{module}.recorded_pieces", lambda _: there)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from audits.evidence.steps import Status, Step
 from protocols.errors import EvidenceError
-from protocols.evidence.capture import is_piece, piece, tags_of
+from protocols.evidence.captures import is_piece, piece, tags_of
 from protocols.sessions.store.recording import Recorder
 from secure_fgl.attack_inputs.materials import material
 from secure_fgl.store import captures

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from audits.bundle.reading import digests_of, digests_text
+from audits.bundle.archive import digests_of, digests_text
 from audits.bundle.statements import RELEASE, open_statement
 from audits.evidence.entries import check_facts
-from crypto.signing.signatures import SigningKey
+from crypto.signing import SigningKey
 from protocols.errors import EvidenceError
 from protocols.evidence.ledger import read_lines
 from secure_fgl import UsageError
@@ -23,7 +23,7 @@ from secure_fgl.reasons import explain
 from secure_fgl.run.model_digest import npz_bytes, npz_digest
 from secure_fgl.store.files import Folder
 from secure_fgl.store.finished_run import Run
-from secure_fgl.store.sides.released import released
+from secure_fgl.store.sides.release import released
 from tests.laws.killing import play
 from tests.secure_fgl.cli_tools import config, invoke
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from audits.evidence.steps import Case
-from crypto.signing.signatures import SigningKey
+from crypto.signing import SigningKey
 from protocols.errors import EvidenceError
 from protocols.policy.policy import Budget
 from protocols.wire.roles import Role

@@ -18,7 +18,7 @@ COMPILER = ("torch._dynamo", "torch._inductor", "sympy")
 CODE = """
 import sys
 from secure_fgl.cli import main
-from secure_fgl.cli._shared.tables import plan as plan_table
+from secure_fgl.cli._shared import plan_tables as plan_table
 printed = plan_table.print_plan
 def told(plan, *, stderr):
     printed(plan, stderr=stderr)

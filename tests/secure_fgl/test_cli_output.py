@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from secure_fgl.cli._shared import progress
+from secure_fgl.cli._shared import output
 from secure_fgl.cli._shared.gate import FailOn
 from secure_fgl.cli._shared.output import clean, grid, print_json, print_pairs, say
 from secure_fgl.cli.run import _what_is_left
@@ -60,7 +60,7 @@ def _play(monkeypatch: pytest.MonkeyPatch, rounds: int, seconds: float) -> None:
     """Report rounds that take `seconds` each, on a clock of the test's own."""
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    with progress.RunProgress("test_accuracy") as bar:
+    with output.RunProgress("test_accuracy") as bar:
         for number in range(1, rounds + 1):
             now += seconds
             bar(number, rounds, {"round": number - 1, "val_accuracy": 0.25, "test_accuracy": 0.5})

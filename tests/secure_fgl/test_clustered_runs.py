@@ -10,7 +10,7 @@ import pytest
 
 from audits.report.build import build_report
 from protocols.policy.policy import PrivacyPolicy
-from secure_fgl.checking import small
+from secure_fgl.checking import subject
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.store.finished_run import Run
@@ -19,9 +19,9 @@ EAGER = {"epsilon1": 1e3, "epsilon2": 1e-6, "first_split": 0}
 
 
 def played(out: Path, policy: str, rounds: int = 2, **options: Any) -> Run:
-    document = small.document("gcfl", policy, rounds=rounds)
+    document = subject.document("gcfl", policy, rounds=rounds)
     document["algorithm"]["options"] = {"gcfl": {**EAGER, **options}}
-    document["data"] = {**small.BANKS, "partition": {"name": "iid_nodes", "clients": 8}}
+    document["data"] = {**subject.BANKS, "partition": {"name": "iid_nodes", "clients": 8}}
     # In clear three are a cohort; as under masks four are to be one.
     same = PrivacyPolicy.preset(policy).changed(minimum_cohort=3)
     return Federation(config=Config.parse(document), policy=same).run(out)

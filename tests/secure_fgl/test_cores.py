@@ -8,8 +8,7 @@ import threading
 import pytest
 
 from crypto.errors import InvalidPoint
-from crypto.tagging.oprf import Blinded, KeyShare
-from crypto.tagging.ristretto import random_scalars
+from crypto.oprf import Blinded, KeyShare, random_scalars
 from secure_fgl.run import cores
 from secure_fgl.run.cores import over_cores
 

@@ -9,7 +9,7 @@ import pytest
 
 from secure_fgl.data import published_shape, read_dataset, spec_of
 from secure_fgl.data.sources import molecules
-from secure_fgl.data.sources._shared import atoms
+from secure_fgl.data.sources._shared import files
 from secure_fgl.data.sources.molecules import FEATURES, NAMES, QUESTIONS, molecule_graph
 
 # molecules that RDKit reads, and positives and missing answers of the first question
@@ -24,10 +24,10 @@ FIGURES = {
 
 def properties(row):
     """Column of each property within its block."""
-    ends = np.cumsum(list(atoms.WIDTHS.values()))
+    ends = np.cumsum(list(files.WIDTHS.values()))
     blocks = np.split(np.asarray(row), ends[:-1])
     assert [block.sum() for block in blocks] == [1] * 9
-    return dict(zip(atoms.WIDTHS, (int(block.argmax()) for block in blocks), strict=True))
+    return dict(zip(files.WIDTHS, (int(block.argmax()) for block in blocks), strict=True))
 
 
 def write(root, rows, head="smiles,p_np", name="bbbp"):
@@ -50,13 +50,13 @@ def test_atoms_are_nodes_and_bonds_are_edges():
     assert edges.tolist() == [[0, 1, 1, 1, 4, 5, 5], [1, 2, 3, 4, 5, 6, 7]]
     assert (edges.dtype, FEATURES) == (np.int64, 50)
     assert properties(x[0]) == {
-        "element": atoms.ELEMENTS.index("C"),
+        "element": files.ELEMENTS.index("C"),
         "neighbours": 4,
         "charge": 2,
         "hydrogens": 3,
         "chirality": 0,
         "radical": 0,
-        "hybridisation": atoms.HYBRIDISATIONS.index("SP3"),
+        "hybridisation": files.HYBRIDISATIONS.index("SP3"),
         "aromatic": 0,
         "in a ring": 0,
     }
@@ -103,10 +103,10 @@ def test_what_rdkit_cannot_read_is_an_error_that_does_not_quote_it(smiles, capfd
 
 def test_without_rdkit_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "rdkit", None)
-    atoms._library.cache_clear()
+    files._library.cache_clear()
     with pytest.raises(ImportError, match=r"secure-fgl\[data\]"):
         molecule_graph("C")
-    atoms._library.cache_clear()
+    files._library.cache_clear()
 
 
 @pytest.mark.usefixtures("four_rows")

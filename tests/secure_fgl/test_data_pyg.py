@@ -13,7 +13,7 @@ import torch
 
 from secure_fgl.data import dataset_names, published_shape, read_dataset, spec_of
 from secure_fgl.data.sources import pyg
-from secure_fgl.data.sources._shared import pyg_objects
+from secure_fgl.data.sources._shared import pyg_files
 
 SIZES = {"features": 3, "classes": 2, "records": 8}
 
@@ -93,15 +93,15 @@ def test_an_edge_into_another_graph_is_refused():
         )
 
     shape = pyg.NAMES["pyg/TUDataset/MUTAG"]
-    assert pyg_objects.graph_set("toy", [item([[0], [1]])] * 2, shape).edges.tolist() == [
+    assert pyg_files.graph_set("toy", [item([[0], [1]])] * 2, shape).edges.tolist() == [
         [0, 2],
         [1, 3],
     ]
     for arcs in ([[0], [2]], [[-1], [0]]):
         with pytest.raises(ValueError, match="sizes"):
-            pyg_objects.graph_set("toy", [item([[0], [1]]), item(arcs), item([[0], [1]])], shape)
+            pyg_files.graph_set("toy", [item([[0], [1]]), item(arcs), item([[0], [1]])], shape)
     with pytest.raises(ValueError, match="classes"):
-        pyg_objects.graph_set("toy", [item([[0], [1]], y=-1)], shape)
+        pyg_files.graph_set("toy", [item([[0], [1]], y=-1)], shape)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_molecule_set(tmp_path):
 def test_the_table_of_atoms_is_pyg_s():
     from torch_geometric.utils.smiles import x_map
 
-    assert tuple(len(values) for values in x_map.values()) == pyg_objects.ATOM_WIDTHS
+    assert tuple(len(values) for values in x_map.values()) == pyg_files.ATOM_WIDTHS
 
 
 def test_a_regression_is_refused(tmp_path):
@@ -192,7 +192,7 @@ def planetoid(monkeypatch, **changes):
         asked.append((kind, folder, settings))
         return [types.SimpleNamespace(**arrays)]
 
-    monkeypatch.setattr("secure_fgl.data.sources._shared.opening.opened", made)
+    monkeypatch.setattr("secure_fgl.data.sources._shared.pyg_files.opened", made)
     return asked
 
 

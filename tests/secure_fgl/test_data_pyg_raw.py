@@ -15,8 +15,8 @@ import torch
 
 from secure_fgl.data import read_dataset
 from secure_fgl.data.sources._shared.files import RawRefused
-from secure_fgl.data.sources._shared.opening import nothing_unpickled
 from secure_fgl.data.sources._shared.planetoid import read_objects
+from secure_fgl.data.sources._shared.pyg_files import nothing_unpickled
 from tests.secure_fgl.cli_tools import config, invoke
 from tests.secure_fgl.pyg_tools import (
     PICKLED,
@@ -296,7 +296,7 @@ def test_sparse_tables_of_other_sizes_are_refused(tmp_path, shape):
 
 
 def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("secure_fgl.data.sources._shared.opening.LIMIT", 4000)
+    monkeypatch.setattr("secure_fgl.data.sources._shared.pyg_files.LIMIT", 4000)
     path = attributed(tmp_path, more=np.zeros(10_000))
     np.savez_compressed(path, **dict(np.load(path)))
     assert path.stat().st_size < 4000

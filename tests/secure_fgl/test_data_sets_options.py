@@ -20,7 +20,7 @@ from secure_fgl.data import (
     spec_of,
 )
 from secure_fgl.data.sources import node_npz
-from secure_fgl.data.sources._shared.graphs import (
+from secure_fgl.data.sources._shared.files import (
     degree_buckets,
     degree_one_hot,
     largest_component,

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secure_fgl.data import read_dataset, spec_of, split_masks
-from secure_fgl.data.records import Graph, Masks
-from secure_fgl.data.split import deal, strata
+from secure_fgl.data.records import Graph, Masks, deal, strata
 from tests.secure_fgl.partition_tools import graph_data, node_data, rating_data
 
 

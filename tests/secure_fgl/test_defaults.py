@@ -12,7 +12,7 @@ from algorithms.tasks import Kind
 from secure_fgl.config import Config, ModelConfig
 from secure_fgl.defaults import _TABLE, PLAIN, STEPS, Training, defaults, said, settled
 from secure_fgl.federation import Federation
-from secure_fgl.run.standing import commonest
+from secure_fgl.run.reference import commonest
 
 ROOT = Path(__file__).resolve().parents[2]
 GCN = defaults("node", "gcn")

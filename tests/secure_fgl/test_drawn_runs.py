@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from audits.checks.cohorts.drawn import drawn
+from audits.checks.cohorts import drawn
 from audits.evidence.steps import Case
 from protocols.errors import EvidenceError
 from protocols.evidence.ledger import read_lines
-from protocols.plan.drawn import DrawnPlan, clear_seed
+from protocols.plan.cohorts import DrawnPlan, clear_seed
 from protocols.plan.steps import Service, Step
 from protocols.policy.policy import PrivacyPolicy
-from secure_fgl.checking import small
+from secure_fgl.checking import subject
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.store.finished_run import Run
@@ -27,7 +27,7 @@ AGGREGATOR, CLIENTS = "aggregator", [f"client-{n:02}" for n in range(1, USERS + 
 
 
 def chosen(policy: str = "masks", workers: int = 1, rounds: int = 3) -> Config:
-    document = small.document("fed_per_gnn", policy, rounds=rounds)
+    document = subject.document("fed_per_gnn", policy, rounds=rounds)
     document["algorithm"]["options"] = {"fed_per_gnn": {"drawn": 5}}
     data = document["data"]
     document["data"] = {

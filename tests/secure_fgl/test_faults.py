@@ -14,8 +14,8 @@ from protocols.policy.policy import PrivacyPolicy
 from secure_fgl import Federation
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
-from secure_fgl.run.faults import FaultyTransport, drops
 from secure_fgl.store.finished_run import Run
+from secure_fgl.transports.memory import FaultyTransport, drops
 from tests.secure_fgl.cli_tools import CONFIG
 
 NAMES = ("client-1", "client-2", "client-3", "client-4", "client-5")
@@ -93,7 +93,7 @@ class Told:
 
 def through(monkeypatch: pytest.MonkeyPatch, moment: str, past: bytes = b"", start: int = 0) -> Any:
     """Return what of a round gets through to or from client-2, which vanishes in it."""
-    monkeypatch.setattr("secure_fgl.run.faults.Envelope.decode", lambda data: data)
+    monkeypatch.setattr("secure_fgl.transports.memory.Envelope.decode", lambda data: data)
     told = Told()
     faulty = FaultyTransport(told, PLAN, drops(f"2@3{moment}", NAMES, 5), past)  # type: ignore[arg-type]
     for round in (3, 4):
@@ -122,7 +122,9 @@ def test_after_a_kill_who_had_vanished_stays_away(monkeypatch: pytest.MonkeyPatc
     receipt = {"kind": "receipt", "sender": "client-2", "round": 3, "item": "a.up.SUM"}
     told = {**receipt, "kind": "release", "recipient": "relay", "exchange": 4}
     lines = [({**receipt, "exchange": 5}, b""), (told, b"")]
-    monkeypatch.setattr("secure_fgl.run.faults.read_lines", lambda past: lines if past else [])
+    monkeypatch.setattr(
+        "secure_fgl.transports.memory.read_lines", lambda past: lines if past else []
+    )
     assert through(monkeypatch, ":after_upload", b"past", start=7) == []
     # Control: who does not know of it lets it answer the next Ask.
     whole = [item for item, *_ in ROUND]
@@ -146,7 +148,9 @@ def test_who_vanishes_before_its_shares_sends_none_in_one_answer(
     assert through(monkeypatch, ":after_upload") == whole[:3]
     told = {"kind": "release", "recipient": "client-2", "round": 3, "item": "a.all_here"}
     lines = [({**told, "exchange": 5}, b"")]
-    monkeypatch.setattr("secure_fgl.run.faults.read_lines", lambda past: lines if past else [])
+    monkeypatch.setattr(
+        "secure_fgl.transports.memory.read_lines", lambda past: lines if past else []
+    )
     assert through(monkeypatch, ":before_shares", b"past", start=5) == []
     assert through(monkeypatch, ":before_shares", start=5) == whole[5:]
 

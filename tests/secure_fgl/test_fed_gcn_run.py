@@ -12,8 +12,8 @@ import pytest
 from audits.attacks import attack
 from protocols.errors import EvidenceError, NotAdmitted, PolicyError
 from protocols.policy.policy import PrivacyPolicy
-from secure_fgl.attack_inputs.again.records import asked_of
 from secure_fgl.attack_inputs.materials import material
+from secure_fgl.attack_inputs.models import asked_of
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation

@@ -18,7 +18,7 @@ import pytest
 import secure_fgl
 from protocols.errors import EvidenceError, LedgerError
 from secure_fgl.errors import UsageError
-from secure_fgl.store import append_only
+from secure_fgl.store import files
 from secure_fgl.store import run_folder as runs
 from secure_fgl.store.budgets import BudgetStore, _file_name
 from secure_fgl.store.bundles import load_key
@@ -26,7 +26,7 @@ from secure_fgl.store.captures import Captures, sweep
 from secure_fgl.store.files import Folder, create, replace, run_name
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.run_folder import RunFolder
-from secure_fgl.store.sides import site_log
+from secure_fgl.store.sides import party_side
 from secure_fgl.store.sides.hand_overs import at_rest
 from secure_fgl.store.state_store import StateStores
 from tests.secure_fgl.cli_tools import config, invoke
@@ -429,9 +429,9 @@ OPENERS: dict[str, Callable[[Path], object]] = {
     "hand-over and forget": _waits_for_the_lock,
     "a key": lambda folder: load_key(folder / "lock"),
     "a budget's lock": _reserves,
-    "a budget": lambda folder: append_only.content(str(folder / "lock"), step="budget"),
-    "a budget, to append": lambda folder: append_only.append(str(folder / "lock"), b"x"),
-    "the log": lambda folder: site_log._append(folder / "lock", b"x"),
+    "a budget": lambda folder: files.appended_content(str(folder / "lock"), step="budget"),
+    "a budget, to append": lambda folder: files.append(str(folder / "lock"), b"x"),
+    "the log": lambda folder: party_side._append(folder / "lock", b"x"),
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from secure_fgl.checking import small
+from secure_fgl.checking import subject
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from tests.plugins.page import MODEL, write
@@ -54,7 +54,7 @@ def test_options_of_another_algorithm(tiny: Path) -> None:
 
 @pytest.mark.parametrize(("asked", "clients", "whole"), [(3, 5, True), (5, 12, False)])
 def test_cohorts_that_fit_only_once_are_all_clients(asked: int, clients: int, whole: bool) -> None:
-    document: dict[str, Any] = small.document("fed_per_gnn", "unsafe_plaintext")
+    document: dict[str, Any] = subject.document("fed_per_gnn", "unsafe_plaintext")
     document["algorithm"]["options"] = {"fed_per_gnn": {"drawn": asked}}
     data = document["data"]
     document["data"] = {**data, "options": {**data["options"], "users": clients},

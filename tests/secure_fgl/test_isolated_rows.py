@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from protocols.errors import LocalProtocolError
 from protocols.unready import unsummed_of
 from secure_fgl.checking.probe import Notes
-from secure_fgl.isolation.values import PlainCodec, messages, said
+from secure_fgl.isolation.frames import PlainCodec, messages, said
 from tests.protocols.rowed import Terms
 
 DENSE = np.arange(6.0).reshape(2, 3)

@@ -14,7 +14,7 @@ from audits.attacks import Material, attack
 from audits.attacks._methods.support import totals
 from protocols.disclosures.noised import decoys
 from protocols.errors import EvidenceError
-from protocols.evidence.capture import Capture
+from protocols.evidence.captures import Capture
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl import Federation
 from secure_fgl.attack_inputs.materials import material

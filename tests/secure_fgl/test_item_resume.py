@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from protocols.evidence.capture import Capture
+from protocols.evidence.captures import Capture
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.attack_inputs.materials import material
 from secure_fgl.config import Config

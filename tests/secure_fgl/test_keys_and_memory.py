@@ -10,16 +10,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from secure_fgl.charters import passphrase
+from secure_fgl.charters import identity_file
 from secure_fgl.errors import UsageError
 from secure_fgl.isolation import kernel
 from secure_fgl.store import bundles, captures, client_models
 
 READERS: dict[str, tuple[object, Callable[[Path], object]]] = {
     "audit bundle, approve": (bundles, lambda folder: bundles.load_key(folder / "key.pem")),
-    "--passphrase-file": (passphrase, lambda folder: passphrase.from_file(folder / "words")),
-    "--passphrase": (passphrase, lambda folder: passphrase.asked_twice("identity.json")),
-    "passphrase at start": (passphrase, lambda folder: passphrase.of_this_site("identity.json")),
+    "--passphrase-file": (identity_file, lambda folder: identity_file.from_file(folder / "words")),
+    "--passphrase": (identity_file, lambda folder: identity_file.asked_twice("identity.json")),
+    "passphrase at start": (
+        identity_file,
+        lambda folder: identity_file.of_this_site("identity.json"),
+    ),
     "audit attack": (captures, lambda folder: captures.Captures("ab" * 16, folder).open("a", {})),
     "site model": (
         client_models,
@@ -33,7 +36,7 @@ def test_memory_is_closed_before_a_key_or_passphrase_is_read(
     reader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of it is read where memory cannot be closed; the control reads on to the end."""
-    monkeypatch.delenv(passphrase.FILE_VARIABLE, raising=False)
+    monkeypatch.delenv(identity_file.FILE_VARIABLE, raising=False)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr(getpass, "getpass", lambda asked: pytest.fail("it was asked for"))
     where, read = READERS[reader]

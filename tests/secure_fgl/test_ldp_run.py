@@ -15,7 +15,7 @@ from audits.report.build import build_report
 from protocols.errors import NotAdmitted
 from protocols.plan.plan import Plan
 from protocols.policy.policy import PRESETS, PrivacyPolicy
-from protocols.privacy.own_error import error_of_one
+from protocols.privacy.own_target import error_of_one
 from secure_fgl.catalogue import algorithm_names
 from secure_fgl.federation import Federation
 from secure_fgl.store.finished_run import Run

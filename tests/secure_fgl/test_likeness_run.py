@@ -13,7 +13,7 @@ from audits.attacks import Compared
 from protocols.errors import EvidenceError
 from secure_fgl.attack_inputs import comparisons
 from secure_fgl.attack_inputs.materials import material
-from secure_fgl.checking import small
+from secure_fgl.checking import subject
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.store.finished_run import Run
@@ -23,8 +23,8 @@ CLIENTS, ROUNDS, LEVEL = 4, 2, 2.0**-14
 
 
 def played(folder: Path, name: str, policy: str, clients: int) -> Run:
-    document = small.document(name, policy, rounds=ROUNDS)
-    document["data"] = {**small.BANKS, "partition": {"name": "iid_nodes", "clients": clients}}
+    document = subject.document(name, policy, rounds=ROUNDS)
+    document["data"] = {**subject.BANKS, "partition": {"name": "iid_nodes", "clients": clients}}
     document["evaluation"] = {"references": []}
     if name == "gcfl":  # cuts whenever it may
         eager = {"epsilon1": 1e3, "epsilon2": 1e-6, "first_split": 0}

@@ -14,9 +14,8 @@ from protocols.errors import LocalProtocolError, Replay
 from protocols.evidence.ledger import MemoryStore
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask
-from protocols.sessions.engine import Delivery
-from protocols.sessions.stream import Stream
-from protocols.sessions.table import State
+from protocols.sessions.engine import Delivery, Stream
+from protocols.sessions.part import State
 from protocols.wire.envelope import Envelope
 from secure_fgl.run.driver import Driver, Meter
 from secure_fgl.run.parties import Making, Parties, set_up

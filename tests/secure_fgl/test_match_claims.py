@@ -13,7 +13,7 @@ from algorithms._shared.item_expansion import Expanding
 from protocols.disclosures.match.disclosure import SHARED
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.protocol.tagging import chosen
-from secure_fgl.attack_inputs import tags as tag_material
+from secure_fgl.attack_inputs import tagged as tag_material
 from tests.protocols.matched import match_plan, match_policy
 from tests.protocols.matching import crowd
 

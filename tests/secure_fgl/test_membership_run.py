@@ -24,8 +24,8 @@ from protocols.policy.budget import Budget
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Reply
 from protocols.sessions.store.recording import Recorder
-from secure_fgl.attack_inputs.again.records import asked_of
 from secure_fgl.attack_inputs.materials import material
+from secure_fgl.attack_inputs.models import asked_of
 from secure_fgl.config import Config
 from secure_fgl.data.records import ClientGraphs, ClientRatings
 from secure_fgl.federation import Federation

@@ -20,7 +20,7 @@ from secure_fgl.charters import identity_file
 from secure_fgl.charters.identity_file import load_identity, new_identity
 from secure_fgl.errors import UsageError
 from secure_fgl.isolation import kernel
-from secure_fgl.sites.checks.lines import Status, look
+from secure_fgl.sites.checks import Status, look
 
 PARTY = 61_500
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")

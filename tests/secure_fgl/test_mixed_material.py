@@ -14,7 +14,7 @@ from audits.attacks import Material, attack
 from protocols.disclosures.mixed.guards import Blur, Mix
 from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError
-from protocols.evidence.capture import Capture
+from protocols.evidence.captures import Capture
 from protocols.policy.guards import Clip, Seal
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl import Federation

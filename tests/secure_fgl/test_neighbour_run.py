@@ -11,13 +11,13 @@ import pytest
 
 from algorithms.tasks.evaluation import evaluated
 from audits.attacks import attack
-from audits.checks.cohorts.neighbours import neighbours
+from audits.checks.cohorts import neighbours
 from audits.evidence.steps import Case
 from protocols.errors import EvidenceError
 from protocols.messages import values
-from secure_fgl.attack_inputs.again import neighbours as neighbours_again
+from secure_fgl.attack_inputs import again as neighbours_again
 from secure_fgl.attack_inputs.materials import material
-from secure_fgl.checking import small
+from secure_fgl.checking import subject
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.store.finished_run import Run
@@ -26,9 +26,9 @@ from secure_fgl.store.finished_run import Run
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Six clients, four neighbours each; client-2 is away in round 1."""
-    document = small.document("d_fed_gnn", "masks", drop="2@1")
+    document = subject.document("d_fed_gnn", "masks", drop="2@1")
     document["algorithm"]["options"] = {"d_fed_gnn": {"topology": "regular", "degree": 4}}
-    document["data"] = {**small.BANKS, "partition": {"name": "iid_nodes", "clients": 6}}
+    document["data"] = {**subject.BANKS, "partition": {"name": "iid_nodes", "clients": 6}}
     return Federation.from_config(Config.parse(document)).run(tmp_path_factory.mktemp("n") / "run")
 
 
@@ -82,7 +82,7 @@ def test_verification_finds_sums_over_neighbours_without_a_topology(run: Run) ->
 
 def test_a_client_that_was_in_no_round_is_scored_as_nobody_and_ends_no_run() -> None:
     """It comes back for the closing Ask, with nothing that it could score."""
-    document = small.document("d_fed_gnn", "masks")
+    document = subject.document("d_fed_gnn", "masks")
     task, algorithm = Federation.from_config(Config.parse(document)).build()
     forms = evaluated(algorithm, task).forms
     form = next(form for form in forms if form.name.endswith("_scored_once"))
@@ -96,9 +96,9 @@ def test_a_client_that_was_in_no_round_is_scored_as_nobody_and_ends_no_run() -> 
 @pytest.fixture(scope="module")
 def captured(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Under pilot, so that all three rounds are captured; four neighbours of five others each."""
-    document = small.document("d_fed_gnn", "pilot", rounds=3)
+    document = subject.document("d_fed_gnn", "pilot", rounds=3)
     document["algorithm"]["options"] = {"d_fed_gnn": {"topology": "regular", "degree": 4}}
-    document["data"] = {**small.BANKS, "partition": {"name": "iid_nodes", "clients": 6}}
+    document["data"] = {**subject.BANKS, "partition": {"name": "iid_nodes", "clients": 6}}
     return Federation.from_config(Config.parse(document)).run(tmp_path_factory.mktemp("p") / "run")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from secure_fgl.sites.next_step import next_steps, parties_here
+from secure_fgl.sites.shown import next_steps, parties_here
 from secure_fgl.sites.status import State, Status, StatusFile
 from secure_fgl.sites.stopping import go_on
 from secure_fgl.store.files import open_plain

@@ -17,10 +17,9 @@ from secure_fgl.config import ModelConfig
 from secure_fgl.data.kinds import build_task
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
-from secure_fgl.store import onnx_file
+from secure_fgl.store import trained_model
 from secure_fgl.store.client_models import Opened, Origin
-from secure_fgl.store.onnx_file import onnx_bytes
-from secure_fgl.store.trained_model import TAKES, TrainedModel
+from secure_fgl.store.trained_model import TAKES, TrainedModel, onnx_bytes
 from tests.laws.runs import config
 from tests.secure_fgl.cli_tools import invoke
 
@@ -54,7 +53,7 @@ def test_it_answers_alike(name: str) -> None:
     session = onnxruntime.InferenceSession(onnx_bytes(made))
     names = made.facts["takes"].split(", ")
     assert [one.name for one in session.get_inputs()] == names
-    given = onnx_file._drawn(made, 20)  # another size than the two that were tried
+    given = trained_model._drawn(made, 20)  # another size than the two that were tried
     seen = session.run(None, {n: t.numpy() for n, t in zip(names, given, strict=True)})[0]
     with torch.no_grad():
         expected = made.module(*given).numpy()
@@ -67,7 +66,7 @@ def test_a_mixture_too(name: str) -> None:
 
 
 def test_a_file_that_answers_otherwise_is_not_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_file, "ATOL", -1.0)
+    monkeypatch.setattr(trained_model, "ATOL", -1.0)
     with pytest.raises(UsageError, match="does not answer as the model does"):
         onnx_bytes(trained("sgc"))
 

@@ -21,7 +21,7 @@ from secure_fgl.data import (
 )
 from secure_fgl.data.features import scaled
 from secure_fgl.data.partitions import louvain_balanced
-from secure_fgl.data.partitions._shared.louvain import communities
+from secure_fgl.data.partitions._shared import communities
 
 
 def blocks(sizes=(60, 50, 40, 30, 20), classes=4, seed=0, sparse=True, near=0.3):

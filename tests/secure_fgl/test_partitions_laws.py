@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from secure_fgl.data import partitions
 from secure_fgl.data._folder import members
-from secure_fgl.data.records import Masks
+from secure_fgl.data.records import Masks, split_masks
 from secure_fgl.data.sharing import induce, makes_split, partition, partition_names
-from secure_fgl.data.split import split_masks
 from tests.secure_fgl.partition_tools import (
     graph_data,
     leaked,

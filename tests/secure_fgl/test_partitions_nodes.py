@@ -10,7 +10,7 @@ import pytest
 
 from secure_fgl.data import gives_test, read_dataset
 from secure_fgl.data.partitions import dirichlet_label
-from secure_fgl.data.partitions._shared.dirichlet import sliced
+from secure_fgl.data.partitions._shared import sliced
 from secure_fgl.data.sharing import remarks
 from tests.secure_fgl.partition_tools import everything, graph_data, leaked, node_data, share
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from secure_fgl.data import read_dataset
-from secure_fgl.data.split import split_masks
+from secure_fgl.data.records import split_masks
 from tests.secure_fgl.partition_tools import graph_data, leaked, rating_data, share
 
 

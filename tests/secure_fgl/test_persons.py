@@ -15,14 +15,14 @@ from audits.attacks import attack
 from audits.checks import documents
 from audits.evidence.steps import Case
 from protocols.errors import EvidenceError
-from protocols.plan.drift import drift
+from protocols.plan.plan import drift
 from protocols.policy.policy import PRESETS, PrivacyPolicy
 from secure_fgl.attack_inputs.materials import material
 from secure_fgl.catalogue import algorithm_names
-from secure_fgl.checking import small
+from secure_fgl.checking import subject
 from secure_fgl.config import Config
 from secure_fgl.data import Dataset, Graph, GraphSet, Part
-from secure_fgl.data.floor import above_floor, persons, trains_on_few
+from secure_fgl.data.loading import above_floor, persons, trains_on_few
 from secure_fgl.data.records import ClientGraph, ClientGraphs, ClientRatings, Masks
 from secure_fgl.federation import Federation
 from secure_fgl.store.finished_run import Run
@@ -94,7 +94,7 @@ def graph(counts: Sequence[int] = (20,) * SITES, *, label: int = -1, shift: floa
 def document(name: str = "fed_avg", **more: Any) -> Config:
     return Config.parse(
         {
-            "algorithm": {"name": name, "rounds": 1, "options": small.OPTIONS},
+            "algorithm": {"name": name, "rounds": 1, "options": subject.OPTIONS},
             "model": {"hidden": 4, "dropout": 0.0},
             "data": {"partition": {"name": "by_owner", "clients": SITES}, "records": 64},
             "transport": {"workers": 1},
@@ -261,7 +261,7 @@ def test_an_audit_replays_a_run_with_the_same_records(
 
 
 QUICK = ("fed_avg", "fed_ego")
-NODES = [name for name in algorithm_names() if not small.rated(name)]
+NODES = [name for name in algorithm_names() if not subject.rated(name)]
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_each_preset_asks_for_ten_persons_and_a_plan_says_where_it_does_not() ->
     assert {p.minimum_records for p in PRESETS.values()} == {10}
     plan = Federation(graph(), config=document(), policy=CLEAR).plan()
     assert plan.minimum_records == 10 and "fewer than 10 trains on nothing" in plan.floor_words
-    persons_alone = Config.parse(small.document("fed_mf", "masks"))
+    persons_alone = Config.parse(subject.document("fed_mf", "masks"))
     alone = Federation(config=persons_alone).plan()
     assert alone.minimum_records == 0 and "each client is one person" in alone.floor_words
 

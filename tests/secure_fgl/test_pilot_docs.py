@@ -23,8 +23,7 @@ import pytest
 import yaml
 from typer.testing import Result
 
-from protocols.policy.policy import PrivacyPolicy
-from protocols.policy.release import Release
+from protocols.policy.policy import PrivacyPolicy, Release
 from secure_fgl.charters.facts import Facts
 from secure_fgl.charters.party import PartyKit
 from secure_fgl.cli._shared.charters import models_of
@@ -34,7 +33,7 @@ from secure_fgl.data.own import load_spec
 from secure_fgl.errors import UsageError
 from secure_fgl.sites.start import start as keep_up
 from secure_fgl.store.finished_run import Run
-from secure_fgl.store.sides.places import place_of
+from secure_fgl.store.sides.party_side import place_of
 from secure_fgl.transports.broker.server import free_port
 from tests.pilot_page import PAGE, blocks, console, document, table
 from tests.pilot_users import FIRST_UID, User, why_one

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from audits.attacks import attack
-from audits.attacks._exposed.redrawn import FEW, REPLICAS
-from secure_fgl.attack_inputs.again import redraws
+from audits.attacks._shared.exposed import FEW, REPLICAS
+from secure_fgl.attack_inputs import redraws
 from secure_fgl.attack_inputs.materials import material
 from tests.secure_fgl.test_replica import play
 

@@ -11,7 +11,7 @@ import pytest
 
 from audits.attacks import AttackRow, Material, attack, trap_weights
 from secure_fgl.attack_inputs.materials import material
-from secure_fgl.attack_inputs.replica import has_replica
+from secure_fgl.attack_inputs.replayed import has_replica
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.store.finished_run import Run

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from audits.evidence.run_files import UNREADABLE
-from protocols.wire.inputs_digest import weights_digest
+from protocols.wire.roster import weights_digest
 from secure_fgl.run.model_digest import npz_bytes, npz_digest
 from secure_fgl.store import run_folder as runs
 from secure_fgl.store.files import Folder

@@ -10,7 +10,7 @@ import pytest
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.run import reference
-from secure_fgl.run.standing import LONG, commonest, stood
+from secure_fgl.run.reference import LONG, commonest, stood
 from tests.secure_fgl.cli_tools import config, invoke
 
 

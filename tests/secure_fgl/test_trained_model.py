@@ -15,7 +15,7 @@ from torch_geometric.utils import to_undirected
 
 from algorithms.tasks.evaluation import total
 from protocols.errors import EvidenceError
-from protocols.wire.inputs_digest import weights_digest
+from protocols.wire.roster import weights_digest
 from secure_fgl.config import Config
 from secure_fgl.data.loading import load
 from secure_fgl.errors import UsageError

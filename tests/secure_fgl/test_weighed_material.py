@@ -165,7 +165,7 @@ def test_nobody_takes_a_row_away_that_a_client_was_handed(
     target.unlink()
     pieces = captures.found(run.folder).pieces
     there = {party: {n: f.digest for n, f in files.items()} for party, files in pieces.items()}
-    for module in ("audits.checks.captured", "secure_fgl.attack_inputs.replayed"):
+    for module in ("audits.checks.outcome", "secure_fgl.attack_inputs.replayed"):
         monkeypatch.setattr(f"{module}.recorded_pieces", lambda _: there)
     with pytest.raises(EvidenceError, match="client-3 lacks 1 captured rounds"):
         material(run)

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from crypto import oprf
 from crypto.errors import InvalidKey
 from crypto.homomorphic.he import NAMES, Scheme, scheme
 from crypto.hpke import OpeningKey
 from crypto.samplers import entropy
-from crypto.signing.signatures import SigningKey
-from crypto.tagging import ristretto
+from crypto.signing import SigningKey
 from protocols.errors import BudgetExceeded, EvidenceError, OtherState, Refused, UnfitMessage
-from secure_fgl.checking import small
+from secure_fgl.checking import subject
 from secure_fgl.cli._shared.verb import exit_code
 from secure_fgl.config import Config
 from secure_fgl.errors import PlanDrift, UsageError
@@ -82,7 +82,7 @@ def test_an_error_that_cannot_be_sent_is_an_internal_error() -> None:
 
 def chosen(workers: int | None, **more: Any) -> Config:
     settings = {"transport": {"workers": workers}, **more}
-    return Config.parse({**small.document("fed_avg", "masks"), **settings})
+    return Config.parse({**subject.document("fed_avg", "masks"), **settings})
 
 
 def test_the_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_the_number_is_no_part_of_what_a_run_is() -> None:
 def test_a_refusal_in_a_worker_has_its_reason(tmp_path: Path) -> None:
     failed = []
     for workers in (1, 2):
-        document = small.document("fed_avg", "masks", lr=1e3, weight_decay=1e3, optimiser="sgd")
+        document = subject.document("fed_avg", "masks", lr=1e3, weight_decay=1e3, optimiser="sgd")
         document["algorithm"]["epochs"] = 20
         config = Config.parse({**document, "transport": {"workers": workers}})
         with pytest.raises(Refused) as caught:
@@ -217,7 +217,7 @@ def test_no_two_workers_draw_the_same_secrets() -> None:
         "entropy": lambda: entropy(32),
         "a signing key": lambda: SigningKey.generate().public.raw,
         "HPKE": lambda: opening.public.seal(b"", b"the same"),
-        "a scalar": lambda: ristretto.random_scalars(1)[0],
+        "a scalar": lambda: oprf.random_scalars(1)[0],
         "HPKE key": lambda: OpeningKey.generate().public.raw,
     }
     for name in NAMES:

@@ -21,8 +21,8 @@ from protocols.wire.envelope import Envelope, commitment
 from protocols.wire.gateway import Gateway
 from secure_fgl.sites.process import open_process
 from secure_fgl.sites.session import Answerer
-from secure_fgl.store.sides.places import place_of
-from secure_fgl.transports.broker.replies import TASK, Code, SiteReply
+from secure_fgl.store.sides.party_side import place_of
+from secure_fgl.transports.broker.messages import TASK, Code, SiteReply
 from tests.sites.one_process import Desk
 from tests.sites.stage import Parties
 

@@ -14,8 +14,7 @@ from typing import cast
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.sites.process import open_process
 from secure_fgl.sites.session import Answerer, Callers, conduct_run
-from secure_fgl.transports.broker.messages import decode, encode
-from secure_fgl.transports.broker.replies import TASK, Code, SiteReply
+from secure_fgl.transports.broker.messages import TASK, Code, SiteReply, decode, encode
 from tests.sites.stage import Parties
 
 Way = Callable[["Desk", str, str, Sequence[bytes]], SiteReply | None]

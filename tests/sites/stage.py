@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from protocols.plan.parties import roles_of
+from protocols.plan.plan import roles_of
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.charters import joining
 from secure_fgl.charters.broker import Broker, new_carrier_key
 from secure_fgl.charters.charter import Charter
+from secure_fgl.charters.identity_file import Passphrase
 from secure_fgl.charters.party import PartyKit, new_identity
-from secure_fgl.charters.passphrase import Passphrase
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
-from secure_fgl.store.sides.places import place_of
+from secure_fgl.store.sides.party_side import place_of
 from secure_fgl.transports.broker.config import keep_connection
 
 CLIENTS = 4  # the fewest that `masks` admits: each client and three others (O10)

@@ -9,15 +9,13 @@ from typing import Any
 
 import pytest
 
-from crypto.signing.canonical import canonical
+from crypto.signing import canonical
 from protocols.errors import EvidenceError
-from protocols.plan.parties import roles_of
+from protocols.plan.plan import roles_of
 from protocols.wire.roles import Role, names_in
 from protocols.wire.roster import AGGREGATOR_NAME, Identity
 from secure_fgl.charters import joining, party
-from secure_fgl.charters.approvals import Word
-from secure_fgl.charters.changes import changes
-from secure_fgl.charters.charter import Charter
+from secure_fgl.charters.charter import Charter, Word, changes
 from secure_fgl.charters.facts import Facts, check_party, misnamed_organisation
 from secure_fgl.charters.party import PartyKit
 from secure_fgl.config import Config

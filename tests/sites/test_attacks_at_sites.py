@@ -17,10 +17,9 @@ from audits.elsewhere.sites import SiteFigures, figures_of, joined, read_figures
 from audits.evidence.steps import Case
 from audits.report.build import build_report
 from protocols.errors import EvidenceError, OtherVersion
-from protocols.evidence.capture import Capture
+from protocols.evidence.captures import Capture
 from protocols.plan.learns import HANDED_ON
-from protocols.policy.policy import PrivacyPolicy
-from protocols.policy.release import Audit
+from protocols.policy.policy import Audit, PrivacyPolicy
 from protocols.versions import SITE_FIGURES
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.charters.party import load_identity
@@ -28,8 +27,7 @@ from secure_fgl.elsewhere.at_site import material_of_site
 from secure_fgl.errors import UsageError
 from secure_fgl.store import captures
 from secure_fgl.store.finished_run import Run
-from secure_fgl.store.sides.figures import handed_on
-from secure_fgl.store.sides.hand_overs import gather_files
+from secure_fgl.store.sides.hand_overs import gather_files, handed_on
 from tests import forked
 from tests.secure_fgl.cli_tools import invoke
 from tests.sites.stage import Parties, assemble, banks, side

@@ -10,24 +10,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crypto.signing.checkpoint import Checkpoint
-from crypto.signing.signatures import VerifyKey
+from crypto.merkle import Checkpoint
+from crypto.signing import VerifyKey
 from protocols.errors import BadEnvelope, EvidenceError, NotInPlan
 from protocols.plan.steps import Service
 from protocols.policy.budget import Budget, budget_origin
 from protocols.privacy.accounting import ORDERS
-from protocols.sessions.services import budget_heads
+from protocols.sessions import heads
 from protocols.wire.control import BudgetHeads
+from protocols.wire.envelope import Where
 from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME, Identity
-from protocols.wire.where import Where
 from secure_fgl.federation import Federation
 from secure_fgl.sites.process import open_process
 from secure_fgl.sites.session import Answerer
-from secure_fgl.store.anchors import Anchor
-from secure_fgl.store.budgets import VARIABLE, BudgetStore, Door
+from secure_fgl.store.budgets import VARIABLE, Anchor, BudgetStore, Door
 from secure_fgl.store.finished_run import Run
-from secure_fgl.transports.broker.replies import Code, SiteReply
+from secure_fgl.transports.broker.messages import Code, SiteReply
 from tests.sites.stage import assemble, banks
 
 DATA, CLIENT = "synthetic_banks", "client-1"
@@ -156,8 +155,8 @@ def test_what_is_no_head_of_this_client_s_budget_is_not_signed(kind: str, tmp_pa
     }[kind]
     names = client.name, client.name, process.session.context
     with pytest.raises(BadEnvelope):
-        budget_heads._read(bad, *names)
-    assert list(budget_heads._read(message(good), *names).values()) == [head]  # the control
+        heads._read(bad, *names)
+    assert list(heads._read(message(good), *names).values()) == [head]  # the control
     process.files.close()
 
 

@@ -13,19 +13,17 @@ import numpy as np
 import pytest
 
 from audits.attacks import AttackReport
-from audits.checks.parties.canaries import secrets_of
+from audits.checks.canaries import secrets_of
 from audits.elsewhere.sites import figures_of, joined
 from audits.evidence.steps import Case, Status
 from audits.evidence.verify import verify
 from protocols.errors import EvidenceError
-from protocols.evidence.canaries import Canaries, new_secret
-from protocols.evidence.capture import Capture
+from protocols.evidence.captures import Canaries, Capture, new_secret
 from protocols.evidence.ledger import read_lines
-from protocols.policy.policy import PrivacyPolicy
-from protocols.policy.release import Audit
+from protocols.policy.policy import Audit, PrivacyPolicy
 from protocols.roles.client import ClientSession
 from protocols.wire.roster import AGGREGATOR_NAME
-from secure_fgl.attack_inputs.again import canaries
+from secure_fgl.attack_inputs import models
 from secure_fgl.attack_inputs.materials import material
 from secure_fgl.elsewhere.at_site import material_of_site
 from secure_fgl.sites.process import conduct, open_process
@@ -184,7 +182,7 @@ def test_what_left_the_isolated_processes_was_trained_on_canaries(played: Played
         with_them.append((own.raw["delta"], own.raw["count"]))
         seen.append(own.seen["delta"])  # type: ignore[index]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(canaries, "planted", lambda data, *facts, **named: data)
+            patch.setattr(models, "planted", lambda data, *facts, **named: data)
             without = material_of_site(Run(played.at(name)))
         own = next(one for one in without.exposures if one.client == name)
         bare.append((own.raw["delta"], own.raw["count"]))

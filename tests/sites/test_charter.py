@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from audits.evidence.charter_file import REHEARSED, read_charter
-from crypto.signing.canonical import canonical
+from crypto.signing import canonical
 from protocols.errors import EvidenceError
 from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME, Identity
@@ -23,7 +23,7 @@ from secure_fgl.charters.party import PartyKit
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.store.budgets import BudgetStore
-from secure_fgl.store.sides.places import place_of
+from secure_fgl.store.sides.party_side import place_of
 from tests.sites.stage import Parties, assemble, banks
 
 ROOT = Path(__file__).resolve().parents[2]

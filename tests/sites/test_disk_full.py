@@ -20,7 +20,7 @@ from secure_fgl.store.finished_run import Run
 from secure_fgl.store.run_folder import FileStore
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
 from secure_fgl.store.state_store import FileStateStore, KeptStateStore
-from secure_fgl.transports.broker.replies import TASK, Code, SiteReply
+from secure_fgl.transports.broker.messages import TASK, Code, SiteReply
 from tests.sites.faulty import Dying, Sums, unrecorded
 from tests.sites.one_process import Desk, played
 from tests.sites.stage import Parties, assemble, banks

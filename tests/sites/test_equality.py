@@ -29,7 +29,7 @@ from protocols.plan.plan import Plan
 from protocols.policy.policy import PRESETS
 from protocols.sessions.engine import Session
 from secure_fgl.catalogue import algorithm_names
-from secure_fgl.checking import small
+from secure_fgl.checking import subject
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.store.budgets import VARIABLE as BUDGETS
@@ -74,10 +74,10 @@ def configured(name: str, preset: str, folder: Path) -> Config:
     Five clients are too few for noise of one's own: the preset says so. A policy that accepts it is
     the preset otherwise. Who mixes records has enough of them at each client for two groups.
     """
-    document = small.document(name, preset, store=folder / "budgets of memory")
-    if small.mixes(Federation.from_config(Config.parse(document)).build()):
+    document = subject.document(name, preset, store=folder / "budgets of memory")
+    if subject.mixes(Federation.from_config(Config.parse(document)).build()):
         many = {"customers": 70, "transactions": 100}
-        document["data"] = {**small.BANKS, "options": many, "split": [0.6, 0.2, 0.2]}
+        document["data"] = {**subject.BANKS, "options": many, "split": [0.6, 0.2, 0.2]}
     if preset == "ldp":
         policy = {**PRESETS["ldp"].document(), "name": "accepting"}
         for guard in (guard for chain in policy["rules"].values() for guard in chain):
@@ -170,7 +170,7 @@ def test_sites_learn_what_memory_learns(name: str, preset: str, tmp_path: Path) 
     check_alike(found)
     noisy = any(item.noise is not None for item in found.plan.items)
     assert bool(found.drawn[0]) == (noisy or mixed(found.plan, unsafe=True))
-    groups = [2] * small.CLIENTS if mixed(found.plan, unsafe=False) else []
+    groups = [2] * subject.CLIENTS if mixed(found.plan, unsafe=False) else []
     assert mixtures(found.parties) == groups
     check_gathered(found.parties, tmp_path)
 

@@ -17,8 +17,7 @@ import pytest
 
 from secure_fgl.sites.session import Callers, OwnCarrier, serve
 from secure_fgl.transports.broker import channel
-from secure_fgl.transports.broker.messages import decode, encode
-from secure_fgl.transports.broker.replies import TASK, Code, SiteReply
+from secure_fgl.transports.broker.messages import TASK, Code, SiteReply, decode, encode
 from tests.callers import connect
 
 ME = frozenset({os.geteuid()})

@@ -11,20 +11,20 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from crypto import passphrases
+from crypto import aead
 from crypto.errors import InvalidSeal
 from protocols.wire.roles import Role
 from protocols.wire.roster import Identity
-from secure_fgl.charters import passphrase
+from secure_fgl.charters import identity_file
 from secure_fgl.charters.broker import new_carrier_key
 from secure_fgl.charters.facts import Facts, Renewal
 from secure_fgl.charters.identity_file import (
+    Passphrase,
     is_locked,
     load_identity,
     name_and_role,
     new_identity,
 )
-from secure_fgl.charters.passphrase import Passphrase
 from secure_fgl.errors import UsageError
 from tests.secure_fgl.cli_tools import invoke
 
@@ -33,7 +33,7 @@ WORDS = "six random words from a list"
 
 @pytest.fixture
 def secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in (passphrase.FILE_VARIABLE, "CREDENTIALS_DIRECTORY"):
+    for name in (identity_file.FILE_VARIABLE, "CREDENTIALS_DIRECTORY"):
         monkeypatch.delenv(name, raising=False)
     file = tmp_path / "secret"
     file.write_text(WORDS + "\n")
@@ -44,10 +44,10 @@ def secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_secret_opens_under_its_passphrase_and_for_what_it_was_locked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(passphrases, "_COST", 1 << 4)
-    locked = passphrases.lock_under(b"one", b"info", b"seed")
-    assert passphrases.unlock_under(b"one", b"info", locked) == b"seed"
-    assert passphrases.lock_under(b"one", b"info", b"seed") != locked  # a salt of its own
+    monkeypatch.setattr(aead, "_COST", 1 << 4)
+    locked = aead.lock_under(b"one", b"info", b"seed")
+    assert aead.unlock_under(b"one", b"info", locked) == b"seed"
+    assert aead.lock_under(b"one", b"info", b"seed") != locked  # a salt of its own
     changed = locked[:-1] + bytes([locked[-1] ^ 1])
     for wrong, info, data in (
         (b"two", b"info", locked),
@@ -57,14 +57,14 @@ def test_a_secret_opens_under_its_passphrase_and_for_what_it_was_locked(
         (b"one", b"info", b""),
     ):
         with pytest.raises(InvalidSeal):
-            passphrases.unlock_under(wrong, info, data)
-    monkeypatch.setattr(passphrases, "_COST", 1 << 5)  # the cost is no part of what is carried
+            aead.unlock_under(wrong, info, data)
+    monkeypatch.setattr(aead, "_COST", 1 << 5)  # the cost is no part of what is carried
     with pytest.raises(InvalidSeal):
-        passphrases.unlock_under(b"one", b"info", locked)
+        aead.unlock_under(b"one", b"info", locked)
 
 
 def test_a_guess_costs_what_the_format_says() -> None:
-    assert (passphrases._COST, passphrases._BLOCK, passphrases._LANES) == (131_072, 8, 1)
+    assert (aead._COST, aead._BLOCK, aead._LANES) == (131_072, 8, 1)
 
 
 def test_o26_keys_under_a_passphrase_open_with_it_alone(
@@ -82,9 +82,9 @@ def test_o26_keys_under_a_passphrase_open_with_it_alone(
     assert is_locked(folder) and name_and_role(folder) == ("north", Role.CLIENT)
     with pytest.raises(UsageError, match="not at hand") as caught:  # and nobody is asked
         load_identity(folder)
-    assert passphrase.FILE_VARIABLE in caught.value.fix
+    assert identity_file.FILE_VARIABLE in caught.value.fix
 
-    monkeypatch.setenv(passphrase.FILE_VARIABLE, str(secret))
+    monkeypatch.setenv(identity_file.FILE_VARIABLE, str(secret))
     me = load_identity(folder)
     facts = json.loads((folder / "north.facts.json").read_text())
     assert facts["verify"] == me.party.verify.raw.hex()
@@ -103,25 +103,25 @@ def test_o26_keys_under_a_passphrase_open_with_it_alone(
 def test_a_passphrase_comes_from_a_file_from_systemd_or_from_a_terminal(
     secret: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from_file = passphrase.from_file(secret).reveal()
-    assert from_file == WORDS.encode() and WORDS not in repr(passphrase.from_file(secret))
+    from_file = identity_file.from_file(secret).reveal()
+    assert from_file == WORDS.encode() and WORDS not in repr(identity_file.from_file(secret))
     credentials = tmp_path / "credentials"
     credentials.mkdir()
-    (credentials / passphrase.CREDENTIAL).write_text("what systemd loaded")
+    (credentials / identity_file.CREDENTIAL).write_text("what systemd loaded")
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(credentials))
-    assert passphrase.of_this_site("x").reveal() == b"what systemd loaded"
-    monkeypatch.setenv(passphrase.FILE_VARIABLE, str(secret))
-    assert passphrase.of_this_site("x").reveal() == WORDS.encode()
-    monkeypatch.delenv(passphrase.FILE_VARIABLE)
+    assert identity_file.of_this_site("x").reveal() == b"what systemd loaded"
+    monkeypatch.setenv(identity_file.FILE_VARIABLE, str(secret))
+    assert identity_file.of_this_site("x").reveal() == WORDS.encode()
+    monkeypatch.delenv(identity_file.FILE_VARIABLE)
     monkeypatch.delenv("CREDENTIALS_DIRECTORY")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("getpass.getpass", answers("e\u0301ine lange Wendung"))
-    assert passphrase.of_this_site("x").reveal() == "éine lange Wendung".encode()
+    assert identity_file.of_this_site("x").reveal() == "éine lange Wendung".encode()
     monkeypatch.setattr("getpass.getpass", answers(WORDS, WORDS))
-    assert passphrase.asked_twice("x").reveal() == WORDS.encode()
+    assert identity_file.asked_twice("x").reveal() == WORDS.encode()
     monkeypatch.setattr("getpass.getpass", answers(WORDS, WORDS + "."))
     with pytest.raises(UsageError, match="differently"):
-        passphrase.asked_twice("x")
+        identity_file.asked_twice("x")
 
 
 def answers(*said: str) -> Callable[[str], str]:
@@ -135,16 +135,16 @@ def answers(*said: str) -> Callable[[str], str]:
 def test_what_is_no_passphrase_is_refused_without_a_word_of_it(text: str, secret: Path) -> None:
     secret.write_text(text)
     with pytest.raises(UsageError) as caught:
-        passphrase.from_file(secret)
+        identity_file.from_file(secret)
     assert not text or text not in str(caught.value)
 
 
 def test_a_passphrase_that_others_can_read_is_not_used(secret: Path) -> None:
     secret.chmod(0o640)
     with pytest.raises(UsageError, match="other users"):
-        passphrase.from_file(secret)
+        identity_file.from_file(secret)
     with pytest.raises(UsageError, match="cannot be read"):
-        passphrase.from_file(secret.parent / "nowhere")
+        identity_file.from_file(secret.parent / "nowhere")
 
 
 def test_keys_without_a_passphrase_ask_for_none(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_locked_keys_are_not_renewed_in_clear(
 ) -> None:
     folder = tmp_path / "north"
     assert invoke("site", "new", folder, *NORTH, "--passphrase-file", secret).exit_code == 0
-    monkeypatch.setenv(passphrase.FILE_VARIABLE, str(secret))
+    monkeypatch.setenv(identity_file.FILE_VARIABLE, str(secret))
     refused = invoke("site", "renew", folder)
     assert refused.exit_code == 2 and "would not be" in " ".join(refused.stderr.split())
     done = invoke("site", "renew", folder, "--passphrase-file", secret)

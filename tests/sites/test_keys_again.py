@@ -14,7 +14,7 @@ from protocols.wire.envelope import Envelope
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.charters.broker import Broker
 from secure_fgl.store.finished_run import Run
-from secure_fgl.transports.broker.replies import TASK, Code, SiteReply
+from secure_fgl.transports.broker.messages import TASK, Code, SiteReply
 from tests.sites.one_process import Desk, played
 from tests.sites.stage import NOWHERE, Parties, assemble, banks, gather, side
 from tests.sites.test_late_requests import refusals

@@ -22,7 +22,7 @@ from secure_fgl.sites.process import conduct, open_process
 from secure_fgl.sites.session import Answerer
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
-from secure_fgl.transports.broker.replies import END, TASK, Code, SiteReply
+from secure_fgl.transports.broker.messages import END, TASK, Code, SiteReply
 from tests.sites.faulty import Dying, Sums
 from tests.sites.one_process import Desk, conducted, played, seated
 from tests.sites.stage import Parties, assemble, banks, gather, side

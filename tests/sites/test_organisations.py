@@ -13,18 +13,24 @@ import pytest
 import yaml
 from typer.testing import Result
 
-from crypto.signing.canonical import canonical
+from crypto.signing import canonical
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, EvidenceError
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.roles import Role
 from protocols.wire.roster import Roster
-from secure_fgl.charters import joining, party, versions
-from secure_fgl.charters.changes import changes
-from secure_fgl.charters.charter import Charter
+from secure_fgl.charters import joining, party
+from secure_fgl.charters.charter import (
+    Charter,
+    alike,
+    changes,
+    crowded,
+    insiders,
+    nameless,
+    same_owner,
+    too_few,
+)
 from secure_fgl.charters.facts import misnamed_organisation
-from secure_fgl.charters.organisations import alike, crowded, insiders, same_owner, too_few
-from secure_fgl.charters.parties import nameless
 from secure_fgl.charters.party import PartyKit
 from secure_fgl.consortium import Consortium
 from secure_fgl.errors import UsageError
@@ -281,12 +287,14 @@ def test_another_version_is_refused_with_both_numbers(
     assert Charter.decode(charter.encode()).versions == charter.versions
     agreed = charter.versions["secure-fgl"]
     for act in (lambda: PartyKit.load(folder), lambda: joining.sign(folder, charter)):
-        monkeypatch.setattr(versions, "installed", lambda: {"secure-fgl": "9.9.9"})
+        monkeypatch.setattr(
+            "secure_fgl.charters.charter.installed", lambda: {"secure-fgl": "9.9.9"}
+        )
         with pytest.raises(UsageError) as caught:
             act()
         assert f"secure-fgl {agreed}" in caught.value.what
         assert "secure-fgl 9.9.9" in caught.value.what
-        monkeypatch.setattr(versions, "installed", lambda: {"secure-fgl": ""})
+        monkeypatch.setattr("secure_fgl.charters.charter.installed", lambda: {"secure-fgl": ""})
         act()  # what is not installed here is compared where it is
     monkeypatch.undo()
     PartyKit.load(folder)

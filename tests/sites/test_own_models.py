@@ -12,15 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audits.checks.parties.forgotten import KINDS, Forgotten, note_of
+from audits.checks.parties import KINDS, Forgotten, note_of
 from audits.evidence.run_files import policy_text
 from audits.evidence.steps import Status, Step
-from crypto.signing.canonical import canonical
+from crypto.signing import canonical
 from protocols.errors import EvidenceError, SecureFglError
 from protocols.evidence.ledger import read_lines
-from protocols.policy.policy import PrivacyPolicy
-from protocols.policy.release import Release
-from protocols.policy.retention import Kept
+from protocols.policy.policy import Kept, PrivacyPolicy, Release
 from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME, Roster, run_id
 from secure_fgl import load_model
@@ -36,12 +34,11 @@ from secure_fgl.store import captures
 from secure_fgl.store.files import Folder
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.sides import forgetting, release
-from secure_fgl.store.sides.forgetting import Destroyed, forget
+from secure_fgl.store.sides.forgetting import Destroyed, forget, sweep_runs
 from secure_fgl.store.sides.hand_overs import gather_files, write_hand_over
 from secure_fgl.store.sides.own_model import own_model
-from secure_fgl.store.sides.places import place_of
+from secure_fgl.store.sides.party_side import place_of
 from secure_fgl.store.sides.release import HeldBack
-from secure_fgl.store.sides.sweeping import sweep_runs
 from tests import forked
 from tests.audits.attack_tools import LEAK, attacked, row
 from tests.secure_fgl.cli_tools import invoke

@@ -14,13 +14,12 @@ from secure_fgl.charters.broker import CARRIER
 from secure_fgl.charters.charter import Charter
 from secure_fgl.charters.party import PartyKit
 from secure_fgl.errors import UsageError
-from secure_fgl.sites import stopping
-from secure_fgl.sites.checks import holdings, listed
-from secure_fgl.sites.checks.lines import Status
+from secure_fgl.sites import checks, stopping
+from secure_fgl.sites.checks import Status
 from secure_fgl.sites.process import PartyProcess, open_process
 from secure_fgl.store.budgets import BudgetStore
 from secure_fgl.store.finished_run import Run
-from secure_fgl.store.sides.places import place_of, places_of
+from secure_fgl.store.sides.party_side import place_of, places_of
 from secure_fgl.transports.broker import channel
 from secure_fgl.transports.broker.carrier import Connection
 from tests.secure_fgl.cli_tools import invoke
@@ -193,14 +192,14 @@ def test_o20_one_budget_is_over_all_runs_of_an_identity(
     next_one, party = another(parties, banks(policy="calibrated")), parties.folders[NAME]
 
     def line() -> Any:
-        found = {line.name: line for line in listed.check_site(party, run=next_one.run)}
+        found = {line.name: line for line in checks.check_site(party, run=next_one.run)}
         return found["budget"]
 
     assert "by 0 runs" in line().said
     kit = PartyKit.load(party, parties.charter.run)
     plan, cap = kit.charter.plan, kit.charter.policy.budget
     assert cap is not None
-    (_, curve), *_ = holdings.planned_spending(plan)
+    (_, curve), *_ = checks.planned_spending(plan)
     store, spent = BudgetStore(kit.config().budget.store), [repr(v) for v in curve]
     store.reserve(kit.name, plan.data.name, kit.charter.run, spent, "0", cap)
     assert line().status is Status.FAIL and "does not cover this run" in line().said

@@ -19,9 +19,9 @@ from secure_fgl.sites import session, start, stopped, stopping
 from secure_fgl.sites.process import PartyProcess, open_process
 from secure_fgl.sites.session import Answerer, run
 from secure_fgl.sites.status import STATUS_FILE, State, read_status
-from secure_fgl.store.sides.places import place_of
+from secure_fgl.store.sides.party_side import place_of
 from secure_fgl.transports.broker.channel import bound, socket_of
-from secure_fgl.transports.broker.replies import END, TASK, Code
+from secure_fgl.transports.broker.messages import END, TASK, Code
 from tests.sites.stage import Parties, assemble, banks, side
 
 AUTHORITY = "key-authority"

@@ -18,14 +18,14 @@ import yaml
 
 from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME
-from secure_fgl.charters import joining, versions
+from secure_fgl.charters import charter, joining
 from secure_fgl.charters.broker import CARRIER, KEY_FILE
 from secure_fgl.charters.identity_file import new_identity
 from secure_fgl.data.own.spec import SPEC_FILE
-from secure_fgl.sites.checks import holdings, listed, network
-from secure_fgl.sites.checks.lines import Line, Status, Subject, look, named, utc
+from secure_fgl.sites import checks
+from secure_fgl.sites.checks import Line, Status, Subject, look, named, utc
 from secure_fgl.store.budgets import BudgetStore
-from secure_fgl.store.sides.places import place_of
+from secure_fgl.store.sides.party_side import place_of
 from secure_fgl.transports.broker.check import Finding
 from tests.secure_fgl.cli_tools import invoke
 from tests.sites.stage import Parties, assemble, banks
@@ -44,7 +44,7 @@ class Stage:
     parties: Parties
 
     def lines(self, **more: Callable[[], datetime]) -> dict[str, Line]:
-        return {line.name: line for line in listed.check_site(self.party, **more)}
+        return {line.name: line for line in checks.check_site(self.party, **more)}
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def failing(lines: Mapping[str, Line]) -> list[str]:
 def test_a_site_that_is_ready_is_told_so_line_by_line(stage: Stage) -> None:
     shown = invoke("site", "check", stage.party, "--format", "json", "--strict")
     found = json.loads(shown.stdout)["checks"]
-    assert [line["check"] for line in found] == [*listed.OFFLINE]
+    assert [line["check"] for line in found] == [*checks.OFFLINE]
     assert {line["status"] for line in found} == {"OK"}, found
     assert shown.exit_code == 0
     said = {line["check"]: line["said"] for line in found}
@@ -107,15 +107,15 @@ def test_nothing_is_sent_unless_the_broker_is_asked(
         Finding("two", False, "not so"),
         Finding("x", None, "?"),
     ]
-    monkeypatch.setattr(network, "check_broker", lambda *_: tried)
-    found = [*listed.check_site(stage.party, broker=True)][len(listed.OFFLINE) :]
+    monkeypatch.setattr(checks, "check_broker", lambda *_: tried)
+    found = [*checks.check_site(stage.party, broker=True)][len(checks.OFFLINE) :]
     assert [(line.name, line.status, line.code) for line in found] == [
         ("broker: one", Status.OK, 0),
         ("broker: two", Status.FAIL, 2),
         ("broker: x", Status.NOT_CHECKED, 0),
     ]
-    monkeypatch.setattr(network, "check_broker", sends)  # whatever happens is a line
-    (line,) = [*listed.check_site(stage.party, broker=True)][len(listed.OFFLINE) :]
+    monkeypatch.setattr(checks, "check_broker", sends)  # whatever happens is a line
+    (line,) = [*checks.check_site(stage.party, broker=True)][len(checks.OFFLINE) :]
     assert line.status is Status.FAIL and "something is sent" not in line.said
 
 
@@ -224,7 +224,7 @@ def test_a_folder_of_another_user_is_found(stage: Stage, monkeypatch: pytest.Mon
     assert stage.lines()["folder"].status is Status.OK  # the control
     owner, other = os.geteuid(), os.geteuid() + 1
     monkeypatch.setattr(os, "geteuid", lambda: other)
-    line = look("folder", listed.OFFLINE["folder"], Subject(stage.party, None, utc()))
+    line = look("folder", checks.OFFLINE["folder"], Subject(stage.party, None, utc()))
     assert line.status is Status.FAIL and f"another user, {named(owner)}" in line.said
     assert "as the party's user" in line.todo and line.code == 2
 
@@ -252,9 +252,9 @@ def test_a_clock_that_is_wrong_is_found(stage: Stage) -> None:
 
 
 def test_another_plan_or_version_is_found(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = versions.installed()
+    here = charter.installed()
     with monkeypatch.context() as patch:
-        patch.setattr(versions, "installed", lambda: {**here, "secure-fgl": "9.9.9"})
+        patch.setattr(charter, "installed", lambda: {**here, "secure-fgl": "9.9.9"})
         found = stage.lines()
         assert failing(found) == ["versions"] and found["charter"].status is Status.OK
         assert "9.9.9" in found["versions"].said and here["secure-fgl"] in found["versions"].said
@@ -281,7 +281,7 @@ def test_o20_a_budget_that_does_not_cover_the_run_is_found(
     store, cap = BudgetStore(), parties.charter.policy.budget
     assert cap is not None
     assert store.spent(name, plan.data.name, cap.delta).entries == 0  # looking reserved nothing
-    (_, curve), *_ = holdings.planned_spending(plan)
+    (_, curve), *_ = checks.planned_spending(plan)
     store.reserve(name, plan.data.name, "0" * 32, [repr(v) for v in curve], "0", cap)
     shown = invoke("site", "check", stage.party)
     assert shown.exit_code == 7 and "does not cover this run" in " ".join(shown.stdout.split())

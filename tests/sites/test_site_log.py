@@ -15,8 +15,8 @@ from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.errors import UsageError
 from secure_fgl.sites import session
 from secure_fgl.sites.session import Answerer
-from secure_fgl.store.sides import site_log
-from secure_fgl.transports.broker.replies import TASK, Code, SiteReply
+from secure_fgl.store.sides import party_side
+from secure_fgl.transports.broker.messages import TASK, Code, SiteReply
 from tests.sites.stage import assemble
 from tests.sites.test_own_folders import NAMES, SPEC, own, tables
 
@@ -25,7 +25,7 @@ WHEN = "2026-11-26T05:00:00Z"
 
 
 def logged(party: Path) -> str:
-    file = party / site_log.NAME
+    file = party / party_side.NAME
     assert file.stat().st_mode & 0o777 == 0o600
     return file.read_text()
 
@@ -82,9 +82,9 @@ def test_o27_no_text_of_an_error_that_is_not_ours_is_written(tmp_path: Path) -> 
         try:
             raise UsageError("Ours.") from error
         except UsageError as ours:
-            site_log.note(tmp_path, "it stopped", ours)
+            party_side.note(tmp_path, "it stopped", ours)
         if not getattr(error, "strerror", None):
-            site_log.note(tmp_path, "it stopped", error)
+            party_side.note(tmp_path, "it stopped", error)
     assert logged(tmp_path).count("it stopped") == 7
     assert SENTINEL not in logged(tmp_path)
 
@@ -92,10 +92,10 @@ def test_o27_no_text_of_an_error_that_is_not_ours_is_written(tmp_path: Path) -> 
 def test_a_log_grows_no_further_than_it_may_and_follows_no_link(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(site_log, "_MOST", 300)
+    monkeypatch.setattr(party_side, "_MOST", 300)
     error = UsageError("One\x1b[31m line.", why="x" * 2000, fix="\n".join("ab"))
     for _ in range(9):
-        site_log.note(tmp_path, "it stopped", error, now=lambda: WHEN)
+        party_side.note(tmp_path, "it stopped", error, now=lambda: WHEN)
     assert {f.name for f in tmp_path.iterdir()} == {"site.log", "site.log.1"}
     assert all(f.stat().st_size < 3000 for f in tmp_path.iterdir())
     text = logged(tmp_path)
@@ -105,6 +105,6 @@ def test_a_log_grows_no_further_than_it_may_and_follows_no_link(
     elsewhere.write_text("mine")
     (tmp_path / "site.log").unlink()
     (tmp_path / "site.log").symlink_to(elsewhere)
-    site_log.note(tmp_path, "it stopped", error)  # stops nothing, and writes nothing
+    party_side.note(tmp_path, "it stopped", error)  # stops nothing, and writes nothing
     assert elsewhere.read_text() == "mine"
-    site_log.note(tmp_path / "nowhere", "it stopped", RemoteProtocolError("x"))
+    party_side.note(tmp_path / "nowhere", "it stopped", RemoteProtocolError("x"))

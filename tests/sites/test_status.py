@@ -17,13 +17,7 @@ from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.errors import UsageError
 from secure_fgl.sites.process import conduct, open_process
 from secure_fgl.sites.shown import facts_of, pairs_of, prometheus
-from secure_fgl.sites.status import (
-    STATUS_FILE,
-    State,
-    Status,
-    StatusFile,
-    read_status,
-)
+from secure_fgl.sites.status import STATUS_FILE, State, Status, StatusFile, read_status
 from tests.secure_fgl.cli_tools import invoke
 from tests.sites.stage import assemble, banks
 

@@ -13,9 +13,9 @@ from protocols.sessions.engine import Delivery
 from protocols.wire.envelope import Envelope
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.sites.process import open_process
-from secure_fgl.transports.broker import waiting
-from secure_fgl.transports.broker.replies import TASK, Code, SiteReply
-from secure_fgl.transports.broker.waiting import SiteTransport
+from secure_fgl.transports.broker import requests
+from secure_fgl.transports.broker.messages import TASK, Code, SiteReply
+from secure_fgl.transports.broker.requests import SiteTransport
 from tests.sites.stage import Parties, assemble, banks
 
 CLIENTS = ("client-1", "client-2", "client-3", "client-4", "client-5")
@@ -69,7 +69,7 @@ def parties(tmp_path_factory: pytest.TempPathFactory) -> Parties:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(waiting, "time", made)
+    monkeypatch.setattr(requests, "time", made)
     return made
 
 
@@ -210,7 +210,7 @@ def test_other_roles_and_keys_are_waited_for(
     assert 30 <= clock.now < 31
     assert {site for site, _ in told.asked} == {authority}
     item = carried._items[next(i for i, m in carried._items.items() if m.part is Service.KEYS)]
-    assert carried._agrees(calls) and item.part in waiting._AGREED
+    assert carried._agrees(calls) and item.part in requests._AGREED
     told.says = lambda site, now: Code.DONE if now >= 50 else Code.AWAY
     client = Delivery("client-1", call.data)  # of an epoch's keys
     assert len(carried.exchange([client])) == 1 and clock.now >= 50

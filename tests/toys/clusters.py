@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from algorithms.tasks import ClientModel, Site
-from protocols.clusters.cuts import CutGuard, CutRule
+from protocols.clusters import CutGuard, CutRule
 from protocols.forms import Algorithm, Form
 from protocols.messages import (
     Message,

@@ -26,7 +26,7 @@ from protocols.plan.steps import Step
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.run_context import RunContext
 from secure_fgl.catalogue import algorithm_names
-from secure_fgl.checking.small import CLIENTS
+from secure_fgl.checking.subject import CLIENTS
 from secure_fgl.federation import Federation
 from secure_fgl.store.finished_run import Run
 from tests.laws import test_admission as admission

@@ -6,8 +6,15 @@ import numpy as np
 
 from algorithms.tasks import ClientModel, Site
 from protocols.forms import Algorithm, Form
-from protocols.messages import Message, NeighbourSumMessage, ReleasedMessage, Vector, count, real
-from protocols.neighbourhoods.topology import Topology
+from protocols.messages import (
+    Message,
+    NeighbourSumMessage,
+    ReleasedMessage,
+    Vector,
+    count,
+    real,
+)
+from protocols.neighbourhoods import Topology
 from protocols.rounds import Ask, Cohort, Round
 
 

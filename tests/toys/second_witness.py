@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from crypto.errors import CryptoError
-from crypto.signing.canonical import canonical
-from crypto.signing.signatures import SIGNATURE_BYTES
+from crypto.signing import SIGNATURE_BYTES, canonical
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.view import Summands
 from protocols.errors import BadEnvelope, Replay, RoundLost, WrongStage
@@ -20,16 +19,23 @@ from protocols.forms import Exchange
 from protocols.messages import SealedMessage, blob
 from protocols.plan.builder import PlanBuilder, Times
 from protocols.plan.steps import Step
-from protocols.sessions.engine import Session
-from protocols.sessions.part import IDLE, Delivery, Engine, Scope, SessionPart, Stages, Takes
-from protocols.sessions.phases import Phase
-from protocols.sessions.services.answering import Answering
-from protocols.sessions.services.asked import Asked
-from protocols.sessions.table import STEPS, Event
+from protocols.sessions.asking import Asked
+from protocols.sessions.engine import Answering, Phase, Session
+from protocols.sessions.part import (
+    IDLE,
+    STEPS,
+    Delivery,
+    Engine,
+    Event,
+    Scope,
+    SessionPart,
+    Stages,
+    Takes,
+)
+from protocols.wire.envelope import Where
 from protocols.wire.inbox import Incoming
 from protocols.wire.roles import Role
 from protocols.wire.run_context import RunContext
-from protocols.wire.where import Where
 
 _ROLE = Role("second_witness")
 _WAITING, _DOMAIN = "waiting", "second-witness"

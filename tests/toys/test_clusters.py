@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from algorithms.tasks import Site
-from protocols.clusters.cuts import Cut
+from protocols.clusters import Cut
 from protocols.errors import RoundLost
 from protocols.rounds import Ask, Cohort, Reply
 from secure_fgl.run.driver import Driver

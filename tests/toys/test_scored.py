@@ -11,7 +11,15 @@ from algorithms.tasks import ClientModel, Site
 from algorithms.tasks.evaluation import Tracked, evaluated
 from algorithms.tasks.scores import SCORING, Score
 from protocols.forms import Algorithm, Form
-from protocols.messages import Array, Message, ReleasedMessage, SumMessage, Vector, count, real
+from protocols.messages import (
+    Array,
+    Message,
+    ReleasedMessage,
+    SumMessage,
+    Vector,
+    count,
+    real,
+)
 from protocols.rounds import Ask, Cohort, Round
 from tests.toys.stage import play
 

@@ -16,7 +16,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.errors import NotAdmitted
 from protocols.evidence.ledger import read_lines
 from protocols.forms import Algorithm, Form
-from protocols.keys.boxes import _info, box_bytes
+from protocols.keys.pairs import _info, box_bytes
 from protocols.messages import Message, PublicMessage, ReleasedMessage, count, real
 from protocols.policy.policy import PRESETS, PrivacyPolicy
 from protocols.rounds import Ask, Cohort, EachT, Round

@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from audits.accounting.tally import Tally
+from audits.accounting.rows import Tally
 from audits.attacks._noise.release import GAUSSIAN, LAPLACE, Release
 from audits.attacks._noise.told import scores_of
-from crypto.ldp.drawn import DrawnCategory
-from crypto.ldp.grid import on_grid
-from crypto.ldp.mechanism import FiniteRandomiser
-from crypto.ldp.odds import MAX_EPSILON
-from crypto.ldp.piecewise import Piecewise
-from crypto.ldp.randomised_response import RandomisedResponse
-from crypto.ldp.sqkr import Sqkr
-from crypto.ldp.unary import UnaryEncoding
+from crypto.ldp import (
+    MAX_EPSILON,
+    DrawnCategory,
+    FiniteRandomiser,
+    Piecewise,
+    RandomisedResponse,
+    UnaryEncoding,
+)
+from crypto.ldp_vectors import Sqkr, on_grid
 from crypto.samplers import Stream
 from protocols.disclosures._base.rules import Chain
 from protocols.disclosures.noised.randomiser import (
@@ -31,8 +32,7 @@ from protocols.disclosures.noised.randomiser import (
     tells,
 )
 from protocols.messages import NoisedMessage, Vector, real
-from protocols.plan.noise import NoisePlan
-from protocols.plan.plan import Item
+from protocols.plan.plan import Item, NoisePlan
 from protocols.policy.guard import guard_of
 from protocols.policy.guards import Clip
 

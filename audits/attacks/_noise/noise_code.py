@@ -16,18 +16,17 @@ import numpy.typing as npt
 from audits.attacks._noise.local_release import ToldRelease
 from audits.attacks._noise.release import Release
 from audits.evidence.steps import Case
-from crypto.ldp.odds import MAX_EPSILON
+from crypto.ldp import MAX_EPSILON
 from crypto.samplers import KEY_BYTES, Stream
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.row_sum.protocol.wire import MOST
 from protocols.disclosures.row_sum.run import NoisedRows, grid_of
 from protocols.disclosures.sum.layout import SumLayout
 from protocols.messages import SumMessage, Vector, real
-from protocols.plan.noise import CountPlan, NoisePlan
+from protocols.plan.plan import CountPlan, NoisePlan
 from protocols.policy.guard import find
 from protocols.policy.guards import Clip, Quantise
-from protocols.privacy.noising import SAMPLERS, noises
-from protocols.privacy.private_steps import PrivateSteps, on_grid
+from protocols.privacy.noising import SAMPLERS, PrivateSteps, noises, on_grid
 from protocols.privacy.record_noise import counted_in
 from protocols.privacy.row_noise import sensitivity
 from protocols.privacy.training import LEVELS, TrainingPlan

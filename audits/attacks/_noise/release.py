@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from crypto.noise import MIN_SCALE
 from crypto.samplers import Stream
-from protocols.privacy.noising import SAMPLERS
-from protocols.privacy.private_steps import on_grid
+from protocols.privacy.noising import SAMPLERS, on_grid
 
 __all__ = ["GAUSSIAN", "LAPLACE", "PLANTED", "WIDEST", "Release"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from audits.accounting.tally import Tally
+from audits.accounting.rows import Tally
 from audits.attacks._noise.local_release import local_releases
 from audits.attacks._noise.release import GAUSSIAN, LAPLACE, WIDEST, Release
 from audits.attacks._shared.payloads import payload_of, updates
 from audits.evidence.steps import Case
 from protocols.disclosures.names import Disclosure
-from protocols.plan.noise import CountPlan
+from protocols.plan.plan import CountPlan
 from protocols.policy.guard import guard_of
 from protocols.policy.guards import Quantise
 from protocols.privacy.noising import RANDOMISERS

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from audits.attacks._methods.lower_bound import Bound, lower_bound
-from crypto.ldp.mechanism import FiniteRandomiser
-from crypto.ldp.piecewise import Piecewise
+from audits.attacks._methods.statistics import Bound, lower_bound
+from crypto.ldp import FiniteRandomiser, Piecewise
 from crypto.samplers import Stream
 
 __all__ = ["proved", "scores_of", "worst_pair"]

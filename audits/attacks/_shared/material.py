@@ -1,8 +1,6 @@
-"""What an attack is given, and what it gives back.
+"""What an attack on a generator's gradients is given: answers to one client's fGen.
 
-An attack sees one client's round as its victim and its attacker see it: what everybody was given,
-what it computed, what the receiver learnt of that, and the truth. It runs where the truth lies;
-figures leave it. Nothing here prints itself: all of it is private.
+It stays where the truth lies, as all that attacks are given.
 """
 
 from __future__ import annotations
@@ -14,34 +12,314 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
-from audits.attacks._exposed.exposure import Array, Counts, Exposure, Floats, Truth, change
-from audits.attacks._exposed.redrawn import Redrawn
-from audits.attacks._models.canaries import Canaries
-from audits.attacks._models.released import Released
-from audits.attacks._shared.answers import Answers
-from audits.attacks._shared.compared import Compared
-from audits.attacks._shared.row_systems import RowsTold
+from audits.attacks._shared.exposed import Exposure, Redrawn, Truth, change
+from audits.attacks._shared.models import Claim
 from audits.attacks._shared.tags import Tagged
 from audits.evidence.steps import Case
 
 __all__ = [
+    "TRIED",
+    "UNTAKEN",
+    "Answer",
+    "Answers",
     "Array",
     "Bags",
+    "Bools",
+    "Canaries",
+    "Candidates",
+    "Compared",
     "Counts",
     "Exposure",
     "Floats",
     "ItemRows",
     "Layers",
+    "Lead",
     "Material",
+    "Matrix",
     "Mixtures",
+    "Place",
     "Play",
     "Redrawn",
+    "Released",
     "Replica",
+    "RowSystem",
     "Rows",
+    "RowsTold",
     "Truth",
     "change",
+    "noted",
+    "of_canaries",
 ]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, repr=False)
+class Answer:
+    """What one client said to another client's generator in one step.
+
+    Attributes:
+        client: whose records are in it.
+        entered: (B, h + 1), what enters the last layer for each of B draws, and a one for its bias:
+            known to who reads.
+        drawn: (B, F), the features that were drawn: known likewise.
+        matched: (B,), which of `Answers.candidates` each draw was held against; -1: none.
+        raw: (h + 1, F), the gradient of the last layer and its bias, before protection.
+        seen: the same of what the reader read: of this client alone, or of the sum it is in.
+    """
+
+    client: str
+    entered: Array
+    drawn: Array
+    matched: NDArray[np.int64]
+    raw: Array
+    seen: Array
+
+
+@dataclass(frozen=True, repr=False)
+class Answers:
+    """All that was looked at.
+
+    Attributes:
+        payload: ``P12``.
+        what: whose message it is, in words.
+        candidates: (N, F), features of records, of which the attacker asks which are in it.
+        answers: two at least, of two clients.
+    """
+
+    payload: str
+    what: str
+    candidates: Array
+    answers: tuple[Answer, ...]
+
+
+# --- What an attack on cosines is given: matrices that were opened, and what is true of their
+# clients ---
+#
+# It stays where the truth lies, as all that attacks are given.
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True, repr=False)
+class Matrix:
+    """What one Ask opened.
+
+    Attributes:
+        round: of the run.
+        places: (k,), which of the clients were compared, ascending.
+        seen: (k, k), the cosines as they were opened.
+        raw: (k, k), the cosines of the same vectors before protection, computed again.
+        vectors: (k, d), these vectors, each of length 1; zeros stay zeros.
+    """
+
+    round: int
+    places: Counts
+    seen: Array
+    raw: Array
+    vectors: Array
+
+
+@dataclass(frozen=True, repr=False)
+class Compared:
+    """Every captured matrix of a run.
+
+    Attributes:
+        payload: ``P15``; ``P14`` where the vectors themselves left in clear.
+        clients: (K,), their names.
+        matrices: by round; empty if none was opened in the captured rounds.
+        alike: (K, K), how alike the clients' data are; None if nobody can say.
+        by: what that is measured by, in words.
+        records: (K,), how many training records each has.
+    """
+
+    payload: str
+    clients: tuple[str, ...]
+    matrices: tuple[Matrix, ...]
+    alike: Array | None
+    by: str
+    records: Counts
+
+    def mean(self, side: str) -> Array:
+        """Return the mean cosine of every two clients over all matrices, (K, K).
+
+        Two who were never compared were in different clusters: they count as less alike than any
+        who were.
+
+        Args:
+            side: ``seen`` or ``raw``.
+        """
+        count = len(self.clients)
+        total, often = np.zeros((count, count)), np.zeros((count, count))
+        for one in self.matrices:
+            where = np.ix_(one.places, one.places)
+            total[where] += getattr(one, side)
+            often[where] += 1.0
+        met = often > 0
+        means = total / np.maximum(often, 1.0)
+        found: Array = np.where(met, means, means[met].min(initial=0.0) - 1.0)
+        return found
+
+
+# --- What the attack on rows is given: what receivers are told, as equations, and what is true ---
+#
+# It stays where the truth lies, as all that attacks are given.
+
+
+@dataclass(frozen=True, repr=False)
+class RowSystem:
+    """All rows that one receiver, or two that pool, were told, their own terms taken off.
+
+    Attributes:
+        who: the receivers, joined by ``+``.
+        system: (rows, n), how often each other client's node enters each row.
+        sums: (rows, F), what the terms add up to.
+        terms: (n, F), the truth.
+    """
+
+    who: str
+    system: Array
+    sums: Array
+    terms: Array
+
+
+@dataclass(frozen=True, repr=False)
+class RowsTold:
+    """A run's rows, by the policy's rule and without it.
+
+    Attributes:
+        seen: by the policy's form, one system a receiver.
+        pooled: the same of two receivers each.
+        raw: as published: every row that a receiver asks for.
+        tolerance: by how much the grid moves an entry.
+    """
+
+    seen: tuple[RowSystem, ...]
+    pooled: tuple[RowSystem, ...]
+    raw: tuple[RowSystem, ...]
+    tolerance: float
+
+
+# --- What attack A11 is given: made-up records, which of them trained, and models to ask of them
+# ---
+
+Floats = npt.NDArray[np.float32]
+Bools = npt.NDArray[np.bool_]
+
+
+TRIED = " canaries"
+"""Ends the text of each claim that is held against canaries."""
+
+_CLOSED = "Not looked at, as the coins of its canaries were never opened: {}. {}"
+_SHOWN = 4
+
+
+@dataclass(frozen=True, repr=False)
+class Canaries:
+    """All canaries of a run; those that did not train are as if they had never been.
+
+    Attributes:
+        coins: client -> (m,), which of its canaries trained.
+        features: client -> (m, F), where a canary is a node; empty otherwise.
+        model: gives the model of a flat vector of weights; None if that is no whole model.
+        confidence: gives how sure a model is of the truth of each canary of a client, (m,).
+        alone: gives the model that a client makes of its own records, canaries that train among
+            them; the number decides all chance in it.
+        arrived: clients of which an update counted in some model; the others' canaries are in none
+            that was handed out.
+        controls: clients without canaries whose messages and models are null controls alone: at
+            one site, those that were drawn.
+        unopened: clients that have not opened their coins; nothing is known of their canaries.
+    """
+
+    coins: Mapping[str, Bools]
+    features: Mapping[str, Floats]
+    model: Callable[[Array], object | None]
+    confidence: Callable[[object, str], Array]
+    alone: Callable[[str, int], object]
+    arrived: frozenset[str]
+    controls: tuple[str, ...] = ()
+    unopened: tuple[str, ...] = ()
+
+
+def noted(given: Canaries, note: str) -> str:
+    """Return a row's note, after the names of those whose coins were never opened."""
+    if not given.unopened:
+        return note
+    more = ", …" if len(given.unopened) > _SHOWN else ""
+    return _CLOSED.format(", ".join(given.unopened[:_SHOWN]) + more, note)
+
+
+def of_canaries(claim: Claim) -> bool:
+    """Tell whether a claim was held against a bound that canaries prove."""
+    return claim.text.endswith(TRIED)
+
+
+# --- What the attack on released models is given: models, records, and a way to train more models
+# ---
+
+UNTAKEN = "no client's record vouches for the model: that it is the run's is its aggregator's word"
+
+
+@dataclass(frozen=True, repr=False)
+class Candidates:
+    """One client's records, of each of which it is asked whether it trained; never leaves it.
+
+    Attributes:
+        members: (N,), those that trained; the others were held out.
+        known: (A, N), what is known of each without a model: degree, share of its class, closeness
+            to the mean, and the like; any direction.
+        marks: (N,), a digest of each record: equal ones are one record, whoever holds it.
+    """
+
+    members: Bools
+    known: Array
+    marks: npt.NDArray[np.bytes_]
+
+
+@dataclass(frozen=True, repr=False)
+class Released:
+    """The models of a finished run, and its code and data once more.
+
+    Attributes:
+        task: ``node``, ``graph`` or ``rating``: what a record is.
+        candidates: client -> its records.
+        shared: name -> the model that all clients were given, whole; empty: there is none.
+        own: client -> its own model, where that is another one than all were given.
+        untaken: those of them that no client's ledger names.
+        unshared: why no whole model is shared; empty if one is.
+        unkept: why no client's own model could be looked at; empty if some could, or if each
+            client keeps the shared one.
+        train: gives a model that these clients train together, each on those of its candidates that
+            are marked, by the run's model and local training and from its public start; the number
+            decides all chance in it. One client trains alone.
+        confidence: gives how sure a model is of the truth of each candidate of a client, (N,): the
+            logit of the true class, or minus the distance to the true rating.
+        read: client -> the mean of neighbours' models, its own among them, that the neighbour read
+            in which it weighs most; and its own, as it gave it in that round. Needs captures.
+        unread: why there is no such mean; empty if there are some, or if nobody mixes models.
+    """
+
+    task: str
+    candidates: Mapping[str, Candidates]
+    shared: Mapping[str, object]
+    own: Mapping[str, object]
+    train: Callable[[Mapping[str, Bools], int], object]
+    confidence: Callable[[object, str], Array]
+    untaken: frozenset[str] = frozenset()
+    unshared: str = ""
+    unkept: str = ""
+    read: Mapping[str, tuple[object, object]] = field(default_factory=dict)
+    unread: str = ""
+
+
+# --- What an attack is given, and what it gives back ---
+#
+# An attack sees one client's round as its victim and its attacker see it: what everybody was given,
+# what it computed, what the receiver learnt of that, and the truth. It runs where the truth lies;
+# figures leave it. Nothing here prints itself: all of it is private.
 
 Place = tuple[slice, tuple[int, int]]
 """Where a matrix lies in the flat vector, and its shape as it is stored there (C order)."""

@@ -46,7 +46,7 @@ Verdict = Literal[
     "ERROR",
 ]
 Evidence = Literal["", "signs", "there"]
-"""How sure a row that decides nothing is of a gain; see `audits.attacks._judging.family`."""
+"""How sure a row that decides nothing is of a gain; see `audits.attacks._shared.together`."""
 FIGURES = ("prior", "raw", "null", "protected", "raw_gap", "gap", "excess")
 """The names of the values that a verdict rests on."""
 Profile = Literal["quick", "default"]
@@ -85,7 +85,7 @@ class AttackRow(Strict):
         what: which message or variant of the question.
         rounds: looked at; empty: the whole run.
         n_clients: clients behind the scores.
-        replicas: audit replicas of each client; see `audits.attacks._exposed.redrawn`.
+        replicas: audit replicas of each client; see `audits.attacks._shared.exposed`.
         n_pos, n_neg: records or trials behind the scores, the next power of two below, "at least
             so many" (0: none): two reports must not give one client's exact count (O28).
         seed: of the attack's chance (hex), made from the ledger heads.

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from audits.attacks._shared.material import Exposure, Material
 from audits.attacks._shared.models import NotTested
-from audits.attacks._shared.samples import Attack, Findings, NotApplicable, Samples
+from audits.attacks._shared.verdicts import Attack, Findings, NotApplicable, Samples
 from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import Item, MessagePlan, Plan
 from protocols.plan.steps import Part, Service, Step

@@ -13,13 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from audits.attacks._exposed.redrawn import FEW, REPLICAS
-from audits.attacks._judging.family import biased, evidence
-from audits.attacks._methods.lower_bound import CONFIDENCE
+from audits.attacks._methods.statistics import CONFIDENCE
+from audits.attacks._shared.exposed import FEW, REPLICAS
 from audits.attacks._shared.models import FIGURES, AttackReport, AttackRow, Claim, Evidence, Value
 from audits.attacks._shared.rules import Rule
-from audits.attacks._shared.samples import Attack
-from audits.attacks._shared.verdicts import Figures, decimal, misplaced, power_of, verdict_of
+from audits.attacks._shared.together import biased, evidence
+from audits.attacks._shared.verdicts import (
+    Attack,
+    Figures,
+    decimal,
+    misplaced,
+    power_of,
+    verdict_of,
+)
 
 __all__ = ["claim_doubt", "report_doubt", "row_doubt"]
 
@@ -27,7 +33,7 @@ _SILENT = ("NOT_APPLICABLE", "NOT_TESTED", "ERROR")  # verdicts beside which no 
 _ROUNDED = 3e-4  # between a difference of means and the mean difference, of four places each
 _SHOWN = 1e-3  # a bound this much above its claim is above it as the claim writes both down
 _MACHINES = 2e-4  # between powers that two machines compute and round up
-_FEWEST = 4  # trials of a bound, see `audits.attacks._methods.lower_bound`
+_FEWEST = 4  # trials of a bound, see `audits.attacks._methods.statistics`
 
 _UNGIVEN = "a verdict in it is not what its figures give"
 _POWER = "the power beside a PASS in it is not what its figures give"

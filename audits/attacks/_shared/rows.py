@@ -14,7 +14,7 @@ from audits.attacks._shared.models import (
     Profile,
     bucket,
 )
-from audits.attacks._shared.samples import Attack, NotApplicable, Samples
+from audits.attacks._shared.verdicts import Attack, NotApplicable, Samples
 
 
 class AttackRows:

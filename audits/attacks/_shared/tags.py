@@ -23,7 +23,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from numpy.typing import NDArray
 
-from crypto.signing.canonical import canonical
+from crypto.signing import canonical
 from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import Plan
 from protocols.plan.steps import Step

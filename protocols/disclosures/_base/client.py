@@ -10,7 +10,7 @@ from protocols.errors import BadEnvelope
 from protocols.forms import Exchange
 from protocols.policy.guard import find
 from protocols.sessions.part import Engine, SessionPart
-from protocols.wire.where import Where
+from protocols.wire.envelope import Where
 
 
 class OneCohort(SessionPart):

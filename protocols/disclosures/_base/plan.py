@@ -11,7 +11,7 @@ from protocols.disclosures.released.messages import SharedTotal
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
 from protocols.plan.builder import UP, PlanBuilder, Times
-from protocols.plan.models import RECOMPUTED
+from protocols.plan.learns import RECOMPUTED
 from protocols.plan.plan import Item
 from protocols.plan.steps import Step
 from protocols.policy.guard import Guard

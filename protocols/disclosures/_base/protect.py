@@ -11,13 +11,11 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.registry import facet
 from protocols.disclosures.sum.layout import Words
 from protocols.messages import Message
-from protocols.plan.plan import Item
-from protocols.plan.schema import Layout
+from protocols.plan.plan import Item, Layout
 from protocols.policy.guard import Guard, find
 from protocols.wire.codec import encode
-from protocols.wire.header import NONE, Header
+from protocols.wire.envelope import NONE, Header, Where
 from protocols.wire.run_context import RunContext
-from protocols.wire.where import Where
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,9 @@ from protocols.plan.plan import Item
 from protocols.plan.steps import Part, Step
 from protocols.rounds import View
 from protocols.wire.codec import decode, encode
-from protocols.wire.envelope import signed_header
+from protocols.wire.envelope import Where, signed_header
 from protocols.wire.inbox import Incoming
 from protocols.wire.run_context import RunContext
-from protocols.wire.where import Where
 
 
 class OneVerb:

@@ -8,9 +8,8 @@ from typing import ClassVar, cast
 
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.registry import facet
+from protocols.plan.cohorts import SplitPlan, TopologyPlan
 from protocols.plan.plan import Item
-from protocols.plan.split_plan import SplitPlan
-from protocols.plan.topology import TopologyPlan
 from protocols.policy.guard import Guard
 from protocols.policy.policy import PrivacyPolicy
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from crypto.errors import CryptoError
 from crypto.masks import Words, container
-from crypto.signing.canonical import canonical
+from crypto.signing import canonical
 from crypto.sum_check import SumCheck
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.layout import Ring, SumLayout, sum_layout
@@ -21,7 +21,7 @@ from protocols.errors import BadEnvelope, LocalProtocolError, UnfitMessage
 from protocols.messages import Message
 from protocols.plan.plan import Item
 from protocols.rounds import Reply
-from protocols.sessions.collection import Collection
+from protocols.sessions.part import Collection
 from protocols.wire.roster import cohort_digest
 from protocols.wire.run_context import RunContext
 

@@ -12,27 +12,19 @@ from typing import ClassVar
 import numpy as np
 
 from crypto.errors import CryptoError
-from crypto.signing.signatures import SIGNATURE_BYTES
+from crypto.signing import SIGNATURE_BYTES
 from protocols.disclosures._evaluated.ciphers import EVALUATED, witnesses_of
 from protocols.disclosures._evaluated.uploads import Evaluation, Uploads, place_of_result, statement
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, LocalProtocolError, RoundLost, WrongStage
 from protocols.messages import Message
 from protocols.plan.steps import Step
-from protocols.sessions.part import (
-    IDLE,
-    Delivery,
-    Engine,
-    Scope,
-    SessionPart,
-    Stages,
-    Takes,
-)
-from protocols.sessions.services.epoch_keys import EpochKeys
+from protocols.sessions.epoch_keys import EpochKeys
+from protocols.sessions.part import IDLE, Delivery, Engine, Scope, SessionPart, Stages, Takes
 from protocols.wire.control import Cosines, Examine, Reveal, RowBoxes, SignedCut, Witnessed
+from protocols.wire.envelope import Where
 from protocols.wire.inbox import Incoming
 from protocols.wire.roles import Role
-from protocols.wire.where import Where
 
 _WITNESSING, _REVEALING = "witnessing", "revealing"
 

@@ -20,7 +20,7 @@ from protocols.disclosures.sum.guards import encryption
 from protocols.disclosures.sum.layout import SumLayout
 from protocols.disclosures.weighted_sum.guards import Weigh
 from protocols.errors import LocalProtocolError
-from protocols.keys.boxes import BOX_OVERHEAD
+from protocols.keys.pairs import BOX_OVERHEAD
 from protocols.messages import Message, PublicMessage
 from protocols.plan.plan import Item
 from protocols.plan.steps import Part, Step
@@ -199,7 +199,7 @@ def shape_of(
     if guard is None:
         raise ValueError(f"{kind.disclosure} is not computed on ciphertexts under this policy")
     if kind.disclosure is Disclosure.SIMILARITY:
-        from crypto.homomorphic.vectors import SKETCH_ABOVE, WIDTH
+        from crypto.homomorphic.similarity import SKETCH_ABOVE, WIDTH
 
         (field,) = kind.fields
         values = int(np.prod(field.sizes(dims), dtype=np.int64))

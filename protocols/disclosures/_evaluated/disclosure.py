@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from crypto.samplers import Stream
-from crypto.signing.signatures import SIGNATURE_BYTES
+from crypto.signing import SIGNATURE_BYTES
 from protocols.disclosures._base.protect import Protection, Release
 from protocols.disclosures._base.rules import Limits, Rules
 from protocols.disclosures._base.view import Answers
@@ -24,8 +24,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.forms import Form
 from protocols.messages import Message
 from protocols.plan.builder import PlanBuilder, Times
-from protocols.plan.plan import Item
-from protocols.plan.schema import Layout
+from protocols.plan.plan import Item, Layout
 from protocols.plan.steps import Step
 from protocols.wire.control import (
     Cosines,
@@ -37,8 +36,7 @@ from protocols.wire.control import (
     SignedCut,
     Witnessed,
 )
-from protocols.wire.envelope import header_bytes
-from protocols.wire.header import Header
+from protocols.wire.envelope import Header, header_bytes
 from protocols.wire.inbox import Incoming
 from protocols.wire.roles import Role
 from protocols.wire.run_context import RunContext

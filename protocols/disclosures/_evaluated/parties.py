@@ -9,8 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from crypto.errors import CryptoError
-from protocols.clusters.cuts import Weights, cut_in_two
-from protocols.clusters.descent import SIGNATURE, Told
+from protocols.clusters import SIGNATURE, Told, Weights, cut_in_two
 from protocols.disclosures._evaluated.ciphers import (
     COSINE_LEVELS,
     EVALUATED,
@@ -33,15 +32,14 @@ from protocols.disclosures._evaluated.uploads import (
 )
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, CohortChanged, LocalProtocolError, Replay
-from protocols.keys.boxes import close_box
+from protocols.keys.pairs import close_box
 from protocols.messages import Message, Vector
 from protocols.plan.steps import Step
-from protocols.sessions.cluster_history import CUT, ClusterHistory
-from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
-from protocols.sessions.services.answering import Answering
-from protocols.sessions.services.openings import Openings
-from protocols.sessions.services.secret_keys import SecretKeys
-from protocols.sessions.table import Event
+from protocols.sessions.clusters import CUT, ClusterHistory
+from protocols.sessions.engine import Answering
+from protocols.sessions.epoch_keys import SecretKeys
+from protocols.sessions.part import Delivery, Engine, Event, SessionPart, Takes
+from protocols.sessions.survivors import Openings
 from protocols.wire.control import (
     Cosines,
     CosineSeed,

@@ -11,8 +11,7 @@ import numpy as np
 from crypto.errors import CryptoError, OutOfRange
 from crypto.homomorphic.he import PublicKey
 from crypto.samplers import Stream, derive
-from crypto.signing.canonical import canonical
-from crypto.signing.signatures import SIGNATURE_BYTES, VerifyKey
+from crypto.signing import SIGNATURE_BYTES, VerifyKey, canonical
 from protocols.disclosures._evaluated.ciphers import Shape, cosine_ring, ring_of, weigh_ring
 from protocols.disclosures._evaluated.guards import evaluated
 from protocols.disclosures.names import Disclosure
@@ -23,11 +22,9 @@ from protocols.plan.steps import Step
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.codec import encode
 from protocols.wire.control import Examine, Reveal
-from protocols.wire.header import Header
-from protocols.wire.inbox import Incoming
+from protocols.wire.envelope import Header, Where
+from protocols.wire.inbox import Incoming, Wanted, place_of, verified
 from protocols.wire.run_context import RunContext
-from protocols.wire.upload_evidence import Wanted, place_of, verified
-from protocols.wire.where import Where
 
 # Uploads that results are computed on while they are encrypted, and these results.
 #
@@ -125,7 +122,7 @@ def enciphered(
 
 
 def _sketched(vector: Vector, shape: Shape, run: str) -> Vector:
-    from crypto.homomorphic.vectors import SKETCH_ABOVE, sketch
+    from crypto.homomorphic.similarity import SKETCH_ABOVE, sketch
 
     if shape.values <= SKETCH_ABOVE:
         return vector
@@ -178,7 +175,7 @@ def rows(
     Raises:
         OutOfRange: a row of weights rests on too few others (O10), or cannot be opened exactly.
     """
-    from crypto.homomorphic.weights import Weights
+    from crypto.homomorphic.weighted import Weights
 
     guard = evaluated(policy.chain(Disclosure.WEIGHTED_SUM))
     total = guard.total if isinstance(guard, Weigh) else 0

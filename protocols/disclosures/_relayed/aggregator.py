@@ -14,9 +14,9 @@ from protocols.disclosures._relayed.messages import Batch, Pool
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, RoundLost, WrongStage
 from protocols.plan.steps import Step
+from protocols.sessions.asking import Asked
+from protocols.sessions.engine import Phase
 from protocols.sessions.part import IDLE, Delivery, Engine, SessionPart, Stages, Takes
-from protocols.sessions.phases import Phase
-from protocols.sessions.services.asked import Asked
 from protocols.wire.inbox import Incoming
 from protocols.wire.roles import Role
 

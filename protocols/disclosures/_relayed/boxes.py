@@ -10,8 +10,7 @@ import numpy as np
 from crypto.errors import CryptoError
 from crypto.hpke import SEAL_OVERHEAD, OpeningKey
 from crypto.samplers import Stream, entropy
-from crypto.signing.canonical import canonical
-from crypto.signing.signatures import SIGNATURE_BYTES
+from crypto.signing import SIGNATURE_BYTES, canonical
 from protocols.disclosures._base.view import Answers
 from protocols.disclosures._relayed.messages import Batch, Pool
 from protocols.disclosures.names import Disclosure
@@ -21,11 +20,10 @@ from protocols.messages import Message
 from protocols.plan.builder import PlanBuilder, Times
 from protocols.plan.plan import Item, Plan
 from protocols.plan.steps import Part, Step, item_id
-from protocols.wire.envelope import header_bytes
+from protocols.wire.envelope import Where, header_bytes
 from protocols.wire.inbox import Incoming
 from protocols.wire.roles import Role
 from protocols.wire.run_context import RunContext
-from protocols.wire.where import Where
 
 # Boxes that a relay puts in order and only the aggregator opens (O23).
 #

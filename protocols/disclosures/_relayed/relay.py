@@ -14,13 +14,10 @@ from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, Replay
 from protocols.plan.plan import Item
 from protocols.plan.steps import Step
-from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
-from protocols.sessions.services.answering import Answering
-from protocols.sessions.table import Event
-from protocols.wire.header import Header
-from protocols.wire.inbox import Incoming
-from protocols.wire.upload_evidence import Wanted, place_of, verified
-from protocols.wire.where import Where
+from protocols.sessions.engine import Answering
+from protocols.sessions.part import Delivery, Engine, Event, SessionPart, Takes
+from protocols.wire.envelope import Header, Where
+from protocols.wire.inbox import Incoming, Wanted, place_of, verified
 
 _Sealed = list[tuple[Header, bytes]]
 """Headers of a batch, each with the body that its client sealed to the relay."""

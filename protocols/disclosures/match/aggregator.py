@@ -41,18 +41,10 @@ from protocols.errors import BadEnvelope, LocalProtocolError, Replay, RoundLost,
 from protocols.messages import Message
 from protocols.plan.steps import Step
 from protocols.rounds import Given
-from protocols.sessions.part import (
-    IDLE,
-    Delivery,
-    Engine,
-    Scope,
-    SessionPart,
-    Stages,
-    Takes,
-)
-from protocols.sessions.phases import Phase
-from protocols.sessions.services.asked import Asked
-from protocols.sessions.services.survivors import Survivors
+from protocols.sessions.asking import Asked
+from protocols.sessions.engine import Phase
+from protocols.sessions.part import IDLE, Delivery, Engine, Scope, SessionPart, Stages, Takes
+from protocols.sessions.survivors import Survivors
 from protocols.wire.inbox import Incoming
 from protocols.wire.roles import Role
 

@@ -34,17 +34,15 @@ from protocols.errors import CohortTooSmall, NotInPlan, PolicyError, UnfitMessag
 from protocols.forms import Exchange, Form
 from protocols.messages import Array, Message
 from protocols.plan.builder import PlanBuilder, Times
-from protocols.plan.plan import Item
-from protocols.plan.schema import Layout
+from protocols.plan.plan import Item, Layout
 from protocols.plan.steps import Part, Service, Step
 from protocols.policy.guard import Guard, find, guard_of
 from protocols.policy.guards import Clip, Quantise
 from protocols.rounds import Sealed, View
 from protocols.wire.control import Acknowledgement
-from protocols.wire.header import Header
+from protocols.wire.envelope import Header, Where
 from protocols.wire.roles import Role
 from protocols.wire.run_context import RunContext
-from protocols.wire.where import Where
 
 # Which chains protect what is matched, and which forms can be matched by tags (O24, O25).
 

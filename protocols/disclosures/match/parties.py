@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from crypto.tagging.oprf import Blinded, KeyShare
+from crypto.oprf import Blinded, KeyShare
 from protocols.disclosures.match.disclosure import Cells, CellsView, Matchable
 from protocols.disclosures.match.messages import (
     Box,
@@ -27,12 +27,11 @@ from protocols.errors import BadEnvelope, LocalProtocolError, Replay
 from protocols.messages import Message
 from protocols.plan.plan import Item
 from protocols.plan.steps import Step
-from protocols.sessions.part import Delivery, Engine, Scope, SessionPart, Takes
-from protocols.sessions.table import Event
+from protocols.sessions.part import Delivery, Engine, Event, Scope, SessionPart, Takes
 from protocols.wire.control import Acknowledgement
+from protocols.wire.envelope import Where
 from protocols.wire.inbox import Incoming
 from protocols.wire.run_context import RunContext
-from protocols.wire.where import Where
 
 # The client's part while items are matched: tags, then a cell and shares for it (O24, O25).
 #

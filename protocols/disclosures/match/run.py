@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crypto.handles import Mute
-from crypto.samplers import Stream
-from crypto.tagging.ristretto import Spread
+from crypto.oprf import Spread
+from crypto.samplers import Mute, Stream
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.layout import MatchLayout, found_message
 from protocols.disclosures.match.messages import CellTotals, Listed
@@ -29,9 +28,9 @@ from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.messages import Message
 from protocols.plan.plan import Item, Plan
 from protocols.policy.guard import Guard, find
+from protocols.wire.envelope import Where
 from protocols.wire.roster import Identity, Roster
 from protocols.wire.run_context import RunContext
-from protocols.wire.where import Where
 
 __all__ = ["MatchSide", "held", "match_item", "match_run", "match_run_of"]
 

@@ -27,13 +27,12 @@ from protocols.disclosures.names import Disclosure
 from protocols.forms import Form
 from protocols.messages import Message
 from protocols.plan.builder import PlanBuilder, Times
-from protocols.plan.plan import Item
-from protocols.plan.schema import Layout
+from protocols.plan.plan import Item, Layout
 from protocols.plan.steps import Step
 from protocols.policy.guard import Guard, find, guard_of
 from protocols.policy.guards import Clip
 from protocols.rounds import View
-from protocols.wire.header import Header
+from protocols.wire.envelope import Header
 from protocols.wire.roles import Role
 from protocols.wire.run_context import RunContext
 

@@ -20,21 +20,19 @@ from protocols.disclosures.sum.layout import Words as RingWords
 from protocols.disclosures.sum.masks import check_mask
 from protocols.errors import LocalProtocolError, NotInPlan, PolicyError
 from protocols.forms import Exchange, Form
-from protocols.keys.boxes import close_box
-from protocols.keys.slots import slot_of
+from protocols.keys.groups import slot_of
+from protocols.keys.pairs import close_box
 from protocols.messages import Message
 from protocols.plan.builder import UP, PlanBuilder, Times
-from protocols.plan.plan import Item
-from protocols.plan.schema import Layout
+from protocols.plan.cohorts import TopologyPlan
+from protocols.plan.plan import Item, Layout
 from protocols.plan.steps import Step
-from protocols.plan.topology import TopologyPlan
 from protocols.policy.admission import asked_holders, has_weights
 from protocols.policy.guard import Guard, find, guard_of
 from protocols.policy.guards import Clip
 from protocols.rounds import Sealed, View
-from protocols.wire.header import NONE, Header
+from protocols.wire.envelope import NONE, Header, Where
 from protocols.wire.run_context import RunContext
-from protocols.wire.where import Where
 
 # Which chain protects a NEIGHBOUR_SUM message, and which forms it fits.
 

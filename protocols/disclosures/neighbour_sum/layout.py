@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from crypto.errors import OutOfRange
 from crypto.masks import container
-from crypto.signing.canonical import canonical
+from crypto.signing import canonical
 from protocols.disclosures.sum.layout import Ring, SumLayout, Words, sum_layout
 from protocols.errors import BadEnvelope, NotInPlan, UnfitMessage
-from protocols.keys.boxes import BOX_OVERHEAD
+from protocols.keys.pairs import BOX_OVERHEAD
 from protocols.messages import Message
-from protocols.plan.topology import TopologyPlan
+from protocols.plan.cohorts import TopologyPlan
 from protocols.policy.guard import Guard
 
 COMMITMENT_BYTES = 32

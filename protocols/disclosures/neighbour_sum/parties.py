@@ -22,12 +22,12 @@ from protocols.disclosures.neighbour_sum.layout import (
 )
 from protocols.disclosures.neighbour_sum.messages import NeighbourBoxes
 from protocols.errors import BadEnvelope, LocalProtocolError
-from protocols.keys.boxes import open_box
+from protocols.keys.pairs import open_box
 from protocols.messages import Message, values
 from protocols.plan.plan import Item
 from protocols.policy.guard import find
 from protocols.sessions.part import Engine, Scope, SessionPart
-from protocols.wire.where import Where
+from protocols.wire.envelope import Where
 
 # The client's part in sums over neighbours: it opens its own, once, if nobody is missing.
 

@@ -21,18 +21,15 @@ from protocols.disclosures.noised.randomiser import messages_of, parts_of, rando
 from protocols.forms import Form
 from protocols.messages import Message, NoisedMessage
 from protocols.plan.builder import UP, PlanBuilder, Times
-from protocols.plan.noise import NoisePlan
-from protocols.plan.plan import Item
-from protocols.plan.schema import Layout
+from protocols.plan.plan import Item, Layout, NoisePlan
 from protocols.plan.steps import Step, item_id
-from protocols.policy.admission import asked_holders
+from protocols.policy.admission import asked_holders, check_own_noise, own_objection
 from protocols.policy.guard import Guard, find, guard_of
 from protocols.policy.guards import Clip, OwnNoise
-from protocols.policy.own_noise import check_own_noise, own_objection
 from protocols.privacy.own_target import check_own, of_exchanges, own_noises
 from protocols.rounds import View
 from protocols.wire.codec import encode
-from protocols.wire.header import Header
+from protocols.wire.envelope import Header
 from protocols.wire.inbox import Incoming
 from protocols.wire.roles import Role
 from protocols.wire.run_context import RunContext

@@ -13,22 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crypto.errors import CryptoError
-from crypto.ldp.drawn import DrawnCategory
-from crypto.ldp.gaussian import GaussianVector
-from crypto.ldp.laplace import LaplaceVector, scale_within
-from crypto.ldp.mechanism import FiniteRandomiser, Randomiser
-from crypto.ldp.noise import LEVELS
-from crypto.ldp.piecewise import Piecewise
-from crypto.ldp.several import Several
-from crypto.ldp.sqkr import Sqkr
+from crypto.ldp import DrawnCategory, FiniteRandomiser, Piecewise, Randomiser, Several
+from crypto.ldp_vectors import LEVELS, GaussianVector, LaplaceVector, Sqkr, scale_within
 from crypto.samplers import Stream
 from protocols.errors import BadEnvelope, LocalProtocolError, NotAdmitted, PolicyError, UnfitMessage
 from protocols.messages import Message
-from protocols.plan.noise import NoisePlan
-from protocols.plan.plan import Item
+from protocols.plan.plan import Item, NoisePlan
+from protocols.policy.admission import check_own_noise
 from protocols.policy.guard import Guard, guard_of
 from protocols.policy.guards import Clip, OwnNoise
-from protocols.policy.own_noise import check_own_noise
 from protocols.privacy import accounting
 from protocols.privacy.own_noise import check_useful
 from protocols.privacy.pure import calibrate_pure

@@ -14,19 +14,17 @@ from protocols.disclosures._checked.totals import total_of
 from protocols.disclosures.released.messages import SharedTotal
 from protocols.errors import LocalProtocolError, WrongStage
 from protocols.messages import Message
-from protocols.plan.models import RECOMPUTED
+from protocols.plan.learns import RECOMPUTED
 from protocols.plan.plan import Item
 from protocols.plan.steps import Service, Step
 from protocols.rounds import Given
-from protocols.sessions.collection import Collection
-from protocols.sessions.part import IDLE, Delivery, Engine, SessionPart, Stages, Takes
-from protocols.sessions.phases import Phase
-from protocols.sessions.services.asked import Asked
-from protocols.sessions.services.exchanges import Exchanges
-from protocols.sessions.services.survivors import Survivors
+from protocols.sessions.asking import Asked, Exchanges
+from protocols.sessions.engine import Phase
+from protocols.sessions.part import IDLE, Collection, Delivery, Engine, SessionPart, Stages, Takes
+from protocols.sessions.survivors import Survivors
 from protocols.wire.codec import encode
+from protocols.wire.envelope import Where
 from protocols.wire.inbox import Incoming
-from protocols.wire.where import Where
 
 _CATCHING_UP = "catching up"
 

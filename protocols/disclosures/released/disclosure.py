@@ -10,7 +10,7 @@ from protocols.disclosures.released.messages import SharedTotal
 from protocols.disclosures.sum.disclosure import total_sizes
 from protocols.forms import Exchange
 from protocols.plan.builder import DOWN, UP, PlanBuilder, Times
-from protocols.plan.models import AS_SENT, BOUNDED, RECOMPUTED
+from protocols.plan.learns import AS_SENT, BOUNDED, RECOMPUTED
 from protocols.plan.steps import Service, Step
 from protocols.wire.control import Acknowledgement
 

@@ -15,26 +15,25 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from crypto.signing.canonical import canonical
+from crypto.signing import canonical
 from protocols.disclosures._checked.totals import Place, history, largest_change, names, reply_of
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.released.messages import SharedTotal
 from protocols.errors import BadEnvelope, LocalProtocolError, NotInPlan
 from protocols.forms import Form
 from protocols.messages import Message, ReleasedMessage
-from protocols.plan.models import BOUNDED, RECOMPUTED, Models
+from protocols.plan.learns import BOUNDED, RECOMPUTED, Models
 from protocols.plan.plan import Item
 from protocols.plan.steps import Service, Step
 from protocols.policy.guard import find
 from protocols.policy.guards import Clip
 from protocols.rounds import Cohort, Reply
-from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
-from protocols.sessions.table import Event
+from protocols.sessions.part import Delivery, Engine, Event, SessionPart, Takes
 from protocols.wire.codec import decode, encode
 from protocols.wire.control import Acknowledgement
+from protocols.wire.envelope import Where
 from protocols.wire.inbox import Incoming
-from protocols.wire.inputs_digest import weights_digest, weights_of
-from protocols.wire.where import Where
+from protocols.wire.roster import weights_digest, weights_of
 
 
 class ModelKeeping(SessionPart):

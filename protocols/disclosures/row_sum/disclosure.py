@@ -32,10 +32,9 @@ from protocols.policy.guards import Clip, Quantise
 from protocols.privacy.row_noise import check_row_noise, sensitivity, wanted
 from protocols.rounds import Sealed, View
 from protocols.wire.codec import decode
-from protocols.wire.header import Header
+from protocols.wire.envelope import Header, Where
 from protocols.wire.roles import Role
 from protocols.wire.run_context import RunContext
-from protocols.wire.where import Where
 
 # Which chains protect rows, and which forms can have their rows found by tags (O10, O24).
 

@@ -27,10 +27,9 @@ from protocols.errors import BadEnvelope, LocalProtocolError, Replay
 from protocols.messages import Message
 from protocols.plan.steps import Step
 from protocols.privacy.record_noise import counted_in
-from protocols.sessions.part import Delivery, Engine, Scope, SessionPart, Takes
-from protocols.sessions.table import Event
+from protocols.sessions.part import Delivery, Engine, Event, Scope, SessionPart, Takes
+from protocols.wire.envelope import Where
 from protocols.wire.inbox import Incoming
-from protocols.wire.where import Where
 
 # The client's part while rows are found and added up (docs/adr/0051).
 

@@ -8,11 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from crypto.handles import Mute
-from crypto.ldp.grid import on_grid
+from crypto.ldp_vectors import on_grid
 from crypto.noise import DiscreteGaussian, sampler
 from crypto.quantiser import Grid
-from crypto.samplers import KEY_BYTES, Stream, derive, entropy
+from crypto.samplers import KEY_BYTES, Mute, Stream, derive, entropy
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.row_sum.guards import WIDTH, Rows
 from protocols.disclosures.row_sum.protocol.assignment import entered
@@ -20,15 +19,14 @@ from protocols.disclosures.row_sum.protocol.client import ClientRows
 from protocols.disclosures.row_sum.protocol.wire import MOST, RowRun, cut_slots
 from protocols.errors import BadEnvelope, LocalProtocolError, UnfitMessage
 from protocols.messages import Message
-from protocols.plan.noise import CountPlan
-from protocols.plan.plan import Item, Plan
+from protocols.plan.plan import CountPlan, Item, Plan
 from protocols.policy.guard import guard_of
 from protocols.policy.guards import Clip, Quantise
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.row_noise import row_noise
 from protocols.unready import Unsummed
+from protocols.wire.envelope import Where
 from protocols.wire.run_context import RunContext
-from protocols.wire.where import Where
 
 # From a client's terms to the integers of a row that it adds: exact, or under its own noise.
 

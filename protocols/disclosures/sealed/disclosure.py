@@ -12,7 +12,7 @@ from protocols.disclosures._base.view import Answers, OneVerb
 from protocols.disclosures._base.words import NETWORK, Chain, Words
 from protocols.disclosures.names import Disclosure
 from protocols.forms import Exchange
-from protocols.keys.boxes import box_bytes, by_peers, close_boxes
+from protocols.keys.pairs import box_bytes, by_peers, close_boxes
 from protocols.messages import Message
 from protocols.plan.builder import UP, PlanBuilder, Times
 from protocols.plan.plan import Item
@@ -20,7 +20,7 @@ from protocols.plan.steps import Step
 from protocols.policy.guard import Guard
 from protocols.rounds import Sealed, View
 from protocols.wire.control import Boxes
-from protocols.wire.header import Header
+from protocols.wire.envelope import Header
 
 # Which guard a SEALED message has.
 

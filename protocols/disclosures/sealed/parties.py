@@ -8,12 +8,12 @@ from typing import ClassVar
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sealed.disclosure import Boxed, HandedView
 from protocols.errors import BadEnvelope, LocalProtocolError
-from protocols.keys.boxes import by_peers, open_boxes
+from protocols.keys.pairs import by_peers, open_boxes
 from protocols.messages import Message
 from protocols.plan.plan import Item
 from protocols.sessions.part import Engine, SessionPart
 from protocols.wire.control import Boxes
-from protocols.wire.where import Where
+from protocols.wire.envelope import Where
 
 # The client's part in sealed messages: boxes for each other member, and theirs for it.
 

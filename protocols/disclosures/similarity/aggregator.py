@@ -12,8 +12,7 @@ import numpy as np
 
 from crypto.errors import CryptoError
 from crypto.samplers import entropy
-from protocols.clusters.cuts import Cut
-from protocols.clusters.descent import Told
+from protocols.clusters import Cut, Told
 from protocols.disclosures._evaluated.aggregator import Results
 from protocols.disclosures._evaluated.ciphers import COSINE_LEVELS
 from protocols.disclosures._evaluated.uploads import (
@@ -27,10 +26,10 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.similarity.disclosure import Compared
 from protocols.errors import BadEnvelope
 from protocols.messages import Message, Vector
-from protocols.sessions.cluster_history import CUT
+from protocols.sessions.asking import Asked
+from protocols.sessions.clusters import CUT
+from protocols.sessions.engine import Phase
 from protocols.sessions.part import Delivery, Engine, SessionPart
-from protocols.sessions.phases import Phase
-from protocols.sessions.services.asked import Asked
 from protocols.wire.control import Cosines, CosineSeed, SignedCut
 from protocols.wire.roles import Role
 

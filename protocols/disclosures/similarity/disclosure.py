@@ -8,8 +8,8 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from crypto.homomorphic.vectors import SKETCH_ABOVE
-from protocols.clusters.cuts import Cut, cut_in_two, weighed
+from crypto.homomorphic.similarity import SKETCH_ABOVE
+from protocols.clusters import Cut, cut_in_two, weighed
 from protocols.disclosures._base.plan import Planning
 from protocols.disclosures._base.rules import Limits
 from protocols.disclosures._base.view import ClearView, OneVerb
@@ -35,8 +35,8 @@ from protocols.plan.steps import Part, Step, item_id
 from protocols.policy.guard import find
 from protocols.rounds import View
 from protocols.wire.codec import decode
+from protocols.wire.envelope import Where
 from protocols.wire.run_context import RunContext
-from protocols.wire.where import Where
 
 # Which chain protects vectors that are compared.
 

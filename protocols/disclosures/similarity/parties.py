@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocols.clusters.cuts import Cut
+from protocols.clusters import Cut
 from protocols.disclosures._evaluated.parties import ResultWitness, Revealing
 from protocols.disclosures._evaluated.uploads import Evaluation, Upload, Uploads
 from protocols.disclosures.similarity.disclosure import ClearCosines, Compared, CosinesView

@@ -16,15 +16,15 @@ from protocols.disclosures.sum.layout import Ring, Words
 from protocols.disclosures.sum.messages import BlindTotal
 from protocols.errors import BadEnvelope, LocalProtocolError, UnfitMessage
 from protocols.forms import Exchange
-from protocols.keys.slots import slot_of
+from protocols.keys.groups import slot_of
 from protocols.messages import Message, Vector, addressed
 from protocols.plan.plan import Item, Plan, times_in_round
 from protocols.plan.steps import Step
 from protocols.policy.guard import find
 from protocols.rounds import Given, Sealed
 from protocols.sessions.part import Engine, Scope, SessionPart
+from protocols.wire.envelope import Where
 from protocols.wire.run_context import RunContext
-from protocols.wire.where import Where
 
 # Whose turn it is to read a total, and that it is among those whom the total counts.
 

@@ -25,21 +25,27 @@ from protocols.errors import (
     WrongStage,
 )
 from protocols.forms import Exchange
-from protocols.keys.one_answer import one_answer
-from protocols.keys.slots import slot_of
+from protocols.keys.groups import one_answer, slot_of
 from protocols.messages import Message
 from protocols.plan.steps import Step
 from protocols.rounds import Given
-from protocols.sessions.collection import Collection
-from protocols.sessions.part import IDLE, Delivery, Engine, Scope, SessionPart, Stages, Takes
-from protocols.sessions.phases import Phase
-from protocols.sessions.services.asked import Asked
-from protocols.sessions.services.epoch_keys import EpochKeys
-from protocols.sessions.services.exchanges import Exchanges
-from protocols.sessions.services.survivors import Survivors
+from protocols.sessions.asking import Asked, Exchanges
+from protocols.sessions.engine import Phase
+from protocols.sessions.epoch_keys import EpochKeys
+from protocols.sessions.part import (
+    IDLE,
+    Collection,
+    Delivery,
+    Engine,
+    Scope,
+    SessionPart,
+    Stages,
+    Takes,
+)
+from protocols.sessions.survivors import Survivors
+from protocols.wire.envelope import Where
 from protocols.wire.inbox import Incoming
 from protocols.wire.roles import Role
-from protocols.wire.where import Where
 
 _VOTING, _SHARING, _SERVING, _OPENING = "voting", "sharing", "serving", "opening"
 

@@ -10,23 +10,18 @@ from operator import itemgetter
 import numpy as np
 
 from crypto.errors import CryptoError
-from crypto.signing.canonical import canonical
-from crypto.signing.signatures import SIGNATURE_BYTES
+from crypto.signing import SIGNATURE_BYTES, canonical
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.messages import AllHere, Survivors, Votes
 from protocols.errors import BadEnvelope
-from protocols.keys.groups import Group
-from protocols.keys.slots import Slot, slot_of
+from protocols.keys.groups import Group, Slot, slot_of
 from protocols.messages import Vector
 from protocols.plan.steps import Step
-from protocols.wire.cohorts import as_set, within
-from protocols.wire.envelope import SIGNED
-from protocols.wire.header import NONE, OWN_BYTES, Header
+from protocols.wire.envelope import NONE, OWN_BYTES, SIGNED, Header, Where
 from protocols.wire.inbox import Incoming
 from protocols.wire.roles import Role
-from protocols.wire.roster import Roster
+from protocols.wire.roster import Roster, as_set, within
 from protocols.wire.run_context import RunContext
-from protocols.wire.where import Where
 
 # What clients sign about a sum that is being opened, and the check of what others signed.
 #

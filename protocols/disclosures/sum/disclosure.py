@@ -14,7 +14,7 @@ from crypto.masks import container
 from crypto.masks import masked as masked_words
 from crypto.noise import sampler
 from crypto.samplers import Stream, entropy
-from crypto.signing.signatures import SIGNATURE_BYTES
+from crypto.signing import SIGNATURE_BYTES
 from protocols.disclosures._base.plan import Planning
 from protocols.disclosures._base.protect import Protection, Release
 from protocols.disclosures._base.rules import Limits, Rules
@@ -40,33 +40,32 @@ from protocols.disclosures.sum.messages import (
 from protocols.disclosures.sum.view import Summands
 from protocols.errors import LocalProtocolError, NotInPlan, PolicyError, UnfitMessage
 from protocols.forms import Exchange, Form
-from protocols.keys.groups import planned_degree, planned_voters
-from protocols.keys.one_answer import planned_one_answer
-from protocols.keys.pairs import pair_box_bytes
-from protocols.keys.seeds import row_bytes
-from protocols.keys.slots import epochs, slot_of, slots
+from protocols.keys.groups import (
+    epochs,
+    planned_degree,
+    planned_one_answer,
+    planned_voters,
+    slot_of,
+    slots,
+)
+from protocols.keys.pairs import pair_box_bytes, row_bytes
 from protocols.messages import Message, SumMessage, addressed
 from protocols.plan.builder import DOWN, UP, PlanBuilder, Times
 from protocols.plan.learns import learns
-from protocols.plan.noise import CountPlan, NoisePlan
-from protocols.plan.plan import Item
-from protocols.plan.schema import Layout, message_plan
+from protocols.plan.plan import CountPlan, Item, Layout, NoisePlan, message_plan
 from protocols.plan.steps import Service, Step, Way, item_id
-from protocols.policy.admission import asked_holders, has_weights
+from protocols.policy.admission import asked_holders, check_own_noise, has_weights, own_objection
 from protocols.policy.guard import Guard, find, guard_of
 from protocols.policy.guards import Clip, OwnNoise
-from protocols.policy.own_noise import check_own_noise, own_objection
 from protocols.policy.policy import FEWEST_OTHERS
 from protocols.privacy.noising import SAMPLERS, check_noise, noise_for, noise_in
 from protocols.privacy.own_noise import finite
 from protocols.privacy.own_target import check_own, of_exchanges, own_noises
 from protocols.privacy.record_noise import add_counted, check_counted, counted_of, plan_counted
 from protocols.wire.control import PairBoxes, PairCall, PairDown, PairRows
-from protocols.wire.envelope import header_bytes
-from protocols.wire.header import NONE, Header
+from protocols.wire.envelope import NONE, Header, Where, header_bytes
 from protocols.wire.roles import Role
 from protocols.wire.run_context import RunContext
-from protocols.wire.where import Where
 
 # Which chains protect a sum, and which sums rest on enough clients.
 

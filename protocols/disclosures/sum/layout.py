@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from crypto.errors import OutOfRange
 from crypto.homomorphic.he import Scheme
-from crypto.limbs import from_limbs, limbs
 from crypto.masks import container
-from crypto.quantiser import Grid, Packing
+from crypto.quantiser import Grid, Packing, from_limbs, limbs
 from crypto.samplers import Stream
 from crypto.sum_check import check_words
 from protocols.disclosures.sum.guards import encryption

@@ -15,8 +15,8 @@ from crypto.errors import CryptoError
 from crypto.sharing import combine
 from protocols.disclosures.sum.layout import Ring, Words
 from protocols.errors import BadEnvelope, LocalProtocolError, RoundLost, WrongStage
-from protocols.keys.groups import Group
-from protocols.keys.seeds import (
+from protocols.keys.groups import Group, Slot
+from protocols.keys.pairs import (
     NOTHING,
     SEED_BYTES,
     pair_key,
@@ -25,9 +25,8 @@ from protocols.keys.seeds import (
     row_key,
     self_key,
 )
-from protocols.keys.slots import Slot
 from protocols.messages import Vector
-from protocols.wire.cohorts import as_set
+from protocols.wire.roster import as_set
 
 # Does what should be masked look masked? Residues that are not uniform are refused.
 #

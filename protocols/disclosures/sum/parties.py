@@ -37,26 +37,19 @@ from protocols.disclosures.sum.messages import Survivors as SurvivorList
 from protocols.disclosures.sum.view import Summands, TotalView
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.forms import Exchange
-from protocols.keys.one_answer import one_answer
+from protocols.keys.groups import Slot, one_answer, slot_of
 from protocols.keys.pairs import Pairs
-from protocols.keys.slots import Slot, slot_of
 from protocols.messages import Vector
 from protocols.plan.steps import Step
 from protocols.policy.guard import find
-from protocols.sessions.cluster_history import ClusterHistory
-from protocols.sessions.cohort_history import CohortHistory
-from protocols.sessions.part import Delivery, Engine, Scope, SessionPart, Takes
-from protocols.sessions.services.answering import Answering
-from protocols.sessions.services.openings import Openings
-from protocols.sessions.services.pair_secrets import PairSecrets
-from protocols.sessions.services.progress import Progress
-from protocols.sessions.services.public_keys import PublicKeys
-from protocols.sessions.services.secret_keys import SecretKeys
-from protocols.sessions.table import Event
-from protocols.wire.cohorts import as_set
-from protocols.wire.inbox import Incoming
-from protocols.wire.upload_evidence import Wanted, place_of, verified
-from protocols.wire.where import Where
+from protocols.sessions.clusters import ClusterHistory
+from protocols.sessions.engine import Answering, Progress
+from protocols.sessions.epoch_keys import PairSecrets, PublicKeys, SecretKeys
+from protocols.sessions.part import Delivery, Engine, Event, Scope, SessionPart, Takes
+from protocols.sessions.survivors import CohortHistory, Openings
+from protocols.wire.envelope import Where
+from protocols.wire.inbox import Incoming, Wanted, place_of, verified
+from protocols.wire.roster import as_set
 
 # The client's part in sums beside its answer: cohorts, votes, and shares held for others.
 #
@@ -67,7 +60,7 @@ from protocols.wire.where import Where
 # same list: an aggregator that tells each holder another story gets shares from none (Bonawitz et
 # al. 2017, consistency check; O7; on sparse graphs see `protocols.keys.groups.Group.voters`). Where
 # nobody is missing it votes and gives its shares of self-masks in one answer, and serves no other
-# list of that slot (`protocols.keys.one_answer`).
+# list of that slot (`protocols.keys.groups`).
 
 _Members = int  # a set of clients: bit i is client i of the roster
 

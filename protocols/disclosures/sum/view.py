@@ -22,9 +22,9 @@ from protocols.messages import Message, Vector
 from protocols.plan.steps import Part
 from protocols.policy.guard import find
 from protocols.rounds import View
+from protocols.wire.envelope import Where
 from protocols.wire.inbox import Incoming
 from protocols.wire.run_context import RunContext
-from protocols.wire.where import Where
 
 
 class TotalView(OneVerb):

@@ -24,10 +24,9 @@ from protocols.disclosures.weighted_sum.disclosure import Mixture, Weighable
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.messages import Message, Vector
 from protocols.rounds import Given
-from protocols.sessions.collection import Collection
-from protocols.sessions.part import Delivery, Engine, Scope, SessionPart
-from protocols.sessions.phases import Phase
-from protocols.sessions.services.asked import Asked, Held
+from protocols.sessions.asking import Asked, Held
+from protocols.sessions.engine import Phase
+from protocols.sessions.part import Collection, Delivery, Engine, Scope, SessionPart
 from protocols.wire.control import Row, RowBoxes, RowSeeds
 
 

@@ -225,7 +225,7 @@ class WeighedView(OneVerb):
 
     def _answer(self, **options: Any) -> Sealed:
         """Return the nearest admissible integer weights (O10), to be handed out once."""
-        from crypto.homomorphic.weights import flatten
+        from crypto.homomorphic.weighted import flatten
 
         weights = np.asarray(options["alpha"], dtype=np.float64)
         if weights.shape != (self._size, self._size):

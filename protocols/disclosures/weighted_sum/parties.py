@@ -17,13 +17,13 @@ from protocols.disclosures._evaluated.uploads import (
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.weighted_sum.disclosure import Mixture, Weighable, WeighedView
 from protocols.errors import BadEnvelope, LocalProtocolError
-from protocols.keys.boxes import open_box
+from protocols.keys.pairs import open_box
 from protocols.messages import Message
 from protocols.plan.plan import Item
 from protocols.sessions.part import Engine, SessionPart
 from protocols.wire.control import Row
+from protocols.wire.envelope import Where
 from protocols.wire.roles import Role
-from protocols.wire.where import Where
 
 # The client's part in weighted sums: it opens its own row, once (O1).
 

@@ -26,9 +26,8 @@ from typing import Any, NamedTuple, Protocol
 
 import msgpack
 
-from crypto.aead import lock_each, unlock_one
+from crypto.aead import lock_at_rest, lock_each, new_key, unlock_at_rest, unlock_one
 from crypto.errors import CryptoError
-from crypto.rest import lock_at_rest, new_key, unlock_at_rest
 from crypto.samplers import entropy
 from protocols.errors import LedgerError, OtherState
 from protocols.versions import STATE

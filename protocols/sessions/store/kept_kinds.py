@@ -12,20 +12,17 @@ from typing import Any
 from protocols.disclosures._base.view import Answers, ClearView, Kept
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.registry import each
-from protocols.evidence.heads import Spoken
-from protocols.keys.groups import Group
+from protocols.evidence.ledger import Spoken
+from protocols.keys.groups import Group, Slot
 from protocols.keys.setup import KeyPhase, Setup
-from protocols.keys.slots import Slot
 from protocols.plan.steps import Service, Step
 from protocols.rounds import Reply, Sealed
-from protocols.sessions.collection import Collection
-from protocols.sessions.part import Delivery
-from protocols.sessions.services.asked import Held
-from protocols.sessions.table import State
+from protocols.sessions.asking import Held
+from protocols.sessions.part import Collection, Delivery, State
+from protocols.wire.envelope import Where
 from protocols.wire.gateway import Gateway
 from protocols.wire.inbox import Inbox
 from protocols.wire.roles import Role
-from protocols.wire.where import Where
 
 __all__ = ["enums", "objects"]
 

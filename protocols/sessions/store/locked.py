@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Iterable
 from typing import Protocol
 
+from crypto.aead import lock_at_rest, unlock_at_rest
 from crypto.errors import CryptoError
-from crypto.rest import lock_at_rest, unlock_at_rest
 from protocols.errors import LedgerError, OtherState
 from protocols.sessions.store.journal import unopened, unwritten
 from protocols.versions import STATE, Format

@@ -1,4 +1,4 @@
-"""Writes captured rounds into a party's store, and reads them; see `protocols.evidence.capture`."""
+"""Captured rounds in a party's store, written and read; see `protocols.evidence.captures`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from protocols.disclosures.mixed.layout import Numbers
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.layout import Words
 from protocols.errors import LedgerError
-from protocols.evidence.capture import captured_rounds, of_piece, piece, tags_of
+from protocols.evidence.captures import captured_rounds, of_piece, piece, tags_of
 from protocols.evidence.ledger import Ledger
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
@@ -19,8 +19,8 @@ from protocols.sessions.store.codec import StateCodec
 from protocols.sessions.store.locked import LockedStateStore, StateStore
 from protocols.sessions.store.state_keeper import state_codec
 from protocols.versions import CAPTURE
+from protocols.wire.envelope import Where
 from protocols.wire.run_context import RunContext
-from protocols.wire.where import Where
 
 
 def keeps_given(exchange: Exchange) -> bool:

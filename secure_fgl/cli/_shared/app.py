@@ -7,9 +7,7 @@ from typing import Annotated
 import typer
 
 from secure_fgl import __version__
-from secure_fgl.cli._shared.settable import Settable
-from secure_fgl.cli._shared.verb import EXAMPLE, NoColor, example
-from secure_fgl.cli._shared.verbs import Verbs
+from secure_fgl.cli._shared.verb import EXAMPLE, NoColor, Settable, Verbs, example
 from secure_fgl.cli.approve import approve
 from secure_fgl.cli.audit import app as audit
 from secure_fgl.cli.broker import app as broker

@@ -108,7 +108,7 @@ def helpers(charter: Charter) -> list[str]:
 
     They count as colluders.
     """
-    from secure_fgl.charters.organisations import insiders
+    from secure_fgl.charters.charter import insiders
 
     roles = {name: charter.roster.party(name).role for name in charter.carriers}
     return insiders(charter.organisations, roles)
@@ -132,7 +132,7 @@ def models_of(charter: Charter) -> dict[str, str]:
 
 def facts_of(charter: Charter) -> dict[str, Any]:
     """Return the short facts of a charter, and who is still to sign."""
-    from secure_fgl.charters.approvals import Word
+    from secure_fgl.charters.charter import Word
 
     said = charter.approvals()
     return {

@@ -9,7 +9,7 @@ from secure_fgl.cli._shared.output import WORDS, cell, console, grid, print_json
 from secure_fgl.cli._shared.verb import Format
 
 if TYPE_CHECKING:
-    from secure_fgl.sites.checks.lines import Line
+    from secure_fgl.sites.checks import Line
 
 __all__ = ["show"]
 
@@ -41,7 +41,7 @@ def _document(line: Line) -> dict[str, str]:
 
 def _code(lines: Sequence[Line], *, strict: bool) -> int:
     from secure_fgl.errors import INCONCLUSIVE, OK
-    from secure_fgl.sites.checks.lines import Status
+    from secure_fgl.sites.checks import Status
 
     for line in lines:
         if line.code:

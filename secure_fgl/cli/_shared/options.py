@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from secure_fgl.charters.passphrase import Passphrase
+    from secure_fgl.charters.identity_file import Passphrase
 
 __all__ = [
     "CheckpointOption",
@@ -63,7 +63,7 @@ def new_passphrase(party: Path, ask: bool, file: Path | None) -> Passphrase | No
     Raises:
         UsageError: it is given twice, cannot be read, or is none.
     """
-    from secure_fgl.charters.passphrase import asked_twice, from_file
+    from secure_fgl.charters.identity_file import asked_twice, from_file
     from secure_fgl.errors import UsageError
 
     if ask and file is not None:

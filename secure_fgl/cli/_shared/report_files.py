@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from audits.evidence.run_files import RunView
-    from audits.findings.snapshot import Snapshot
+    from audits.findings.changes import Snapshot
     from audits.report.models import Report
     from secure_fgl.store.finished_run import Run
 
@@ -51,7 +51,7 @@ def load_snapshot(path: Path) -> Snapshot:
         UsageError: it is neither.
         EvidenceError: the documents of the run cannot be read.
     """
-    from audits.findings.snapshot import REPORT_LIMIT, excerpt
+    from audits.findings.changes import REPORT_LIMIT, excerpt
     from audits.report.build import build_report
     from protocols.errors import EvidenceError
     from secure_fgl.errors import UsageError
@@ -91,7 +91,7 @@ def read_bytes(path: Path, what: str, limit: int) -> bytes:
 
 def with_baseline(view: RunView, given: Path | None, *, drop: bool) -> RunView:
     """Return the view with the baseline that is in force now."""
-    from audits.findings.snapshot import text
+    from audits.findings.changes import text
 
     if given is not None:
         return replace(view, baseline_text=text(load_snapshot(given)))

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from secure_fgl.errors import check_platform
 from secure_fgl.reasons import diverged, explain
@@ -279,3 +280,77 @@ def exit_code(error: Exception) -> int:
         return BUDGET
     usage = isinstance(error, (UsageError, PolicyError, RemoteProtocolError, OtherVersion))
     return USAGE if usage or diverged(error) else INTERNAL
+
+
+# --- Groups of commands: an unknown one is answered with the command that was meant ---
+
+_MEANT = {
+    **dict.fromkeys(("train", "fit", "simulate", "start"), "run"),
+    **dict.fromkeys(("report", "verify", "attack", "explain", "bundle"), "audit {}"),
+    "export": "model export",
+    "show": "charter show",
+    "help": "--help",
+}
+"""What people type for a command of another name."""
+
+
+class Verbs(TyperGroup):
+    """The first group, whose unknown commands may be those of another group or of another name."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command as usual; of one that is not there say what was meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except Exception as error:
+            # Some versions of typer bring their own copy of click: the class has no fixed place.
+            if type(error).__name__ not in {"UsageError", "NoSuchCommand"} or not args:
+                raise
+            from protocols.strict import nearest
+            from secure_fgl.cli._shared.output import say
+            from secure_fgl.errors import USAGE
+
+            word, known = args[0][:40], self.list_commands(ctx)
+            meant = _MEANT.get(word, "").format(word)
+            say(f"Error: There is no command {word!r}.", style="bold red")
+            say(f"What to do: {f'did you mean {meant!r}?' if meant else nearest(word, known)}")
+            raise typer.Exit(USAGE) from None
+
+
+# --- Commands with ``--set``: a setting that was typed as an option is answered with its key ---
+
+
+class Settable(TyperCommand):
+    """A command whose unknown options may be settings, as in ``--rounds 5``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse as usual; of a setting typed as an option say how it is set."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            # Some versions of typer bring their own copy of click: the class has no fixed place.
+            named = getattr(error, "option_name", "") if _is_unknown(error) else ""
+            key = _key(named.lstrip("-").replace("-", "_"))
+            if not key:
+                raise
+            from secure_fgl.cli._shared.output import say
+            from secure_fgl.errors import USAGE
+
+            say(f"Error: There is no option {named}.", style="bold red")
+            say("Why: settings of the configuration are changed with --set")
+            say(f"What to do: --set {key}=VALUE")
+            raise typer.Exit(USAGE) from None
+
+
+def _is_unknown(error: Exception) -> bool:
+    return type(error).__name__ == "NoSuchOption"
+
+
+def _key(word: str) -> str:
+    """Return where a setting of this name stands; empty if none does, or several."""
+    from protocols.strict import inner_keys
+    from secure_fgl.config import Config
+
+    if word in Config.model_fields:
+        return f"{word}.name" if f"{word}.name" in inner_keys(Config, "name") else word
+    found = inner_keys(Config, word)
+    return found[0] if len(found) == 1 else ""

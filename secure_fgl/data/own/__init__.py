@@ -10,7 +10,6 @@ and calls `own_site` with its own name; it then has the record that a simulation
 gives it.
 """
 
-from secure_fgl.data.own.errors import OwnDataError
 from secure_fgl.data.own.sites import (
     load_site,
     load_sites,
@@ -20,7 +19,7 @@ from secure_fgl.data.own.sites import (
     site_rng,
 )
 from secure_fgl.data.own.spec import OwnSpec, load_spec
-from secure_fgl.data.own.tally import Tally
+from secure_fgl.data.own.tables import OwnDataError, Tally
 
 __all__ = [
     "OwnDataError",

@@ -19,12 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from secure_fgl.data.own._edges import undirected
-from secure_fgl.data.own._found import Found
-from secure_fgl.data.own._graphs import graph_set
-from secure_fgl.data.own.errors import OwnDataError
+from secure_fgl.data.own.kinds import graph_set
 from secure_fgl.data.own.spec import OwnSpec
-from secure_fgl.data.own.tally import Tally
+from secure_fgl.data.own.tables import Found, OwnDataError, Tally, undirected
 from secure_fgl.data.records import Features, Graph, Masks
 
 if TYPE_CHECKING:

@@ -9,17 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from protocols.strict import nearest
-from secure_fgl.data.own._found import Found, find
-from secure_fgl.data.own._graphs import read_molecules
-from secure_fgl.data.own._nodes import read_nodes
-from secure_fgl.data.own._ratings import VOCABULARY, read_ratings
 from secure_fgl.data.own._saved import SAVED, read_saved
-from secure_fgl.data.own.errors import OwnDataError
+from secure_fgl.data.own.kinds import VOCABULARY, read_molecules, read_nodes, read_ratings
 from secure_fgl.data.own.spec import OwnSpec
-from secure_fgl.data.own.tally import Tally
-from secure_fgl.data.records import Part
+from secure_fgl.data.own.tables import Found, OwnDataError, Tally, find
+from secure_fgl.data.records import Part, split_masks
 from secure_fgl.data.sharing import induce
-from secure_fgl.data.split import split_masks
 
 __all__ = ["load_site", "load_sites", "own_site", "read_site", "site_names", "site_rng"]
 

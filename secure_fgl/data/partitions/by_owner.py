@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from secure_fgl.data.partitions._shared.rule import Records, as_many
+from secure_fgl.data.partitions._shared import Records, as_many
 from secure_fgl.data.records import Graph, GraphSet
 
 __all__ = ["EVEN", "KINDS", "assign"]

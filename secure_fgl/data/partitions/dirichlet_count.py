@@ -12,8 +12,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from secure_fgl.data.partitions._shared.dirichlet import drawn, sliced
-from secure_fgl.data.partitions._shared.rule import Cut, Records
+from secure_fgl.data.partitions._shared import Cut, Records, drawn, sliced
 from secure_fgl.data.records import GraphSet, Masks
 
 __all__ = ["KINDS", "cut"]

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from secure_fgl.data.partitions._shared.dirichlet import drawn, sliced
-from secure_fgl.data.partitions._shared.rule import Records
-from secure_fgl.data.records import Graph, GraphSet
-from secure_fgl.data.split import strata
+from secure_fgl.data.partitions._shared import Records, drawn, sliced
+from secure_fgl.data.records import Graph, GraphSet, strata
 
 __all__ = ["KINDS", "assign"]
 

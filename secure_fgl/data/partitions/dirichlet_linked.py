@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from secure_fgl.data.partitions import dirichlet_label
-from secure_fgl.data.partitions._shared.rule import Records
+from secure_fgl.data.partitions._shared import Records
 from secure_fgl.data.records import Graph
 
 __all__ = ["KINDS", "LINKED", "assign"]

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from secure_fgl.data.partitions._shared.few import drawn, known
-from secure_fgl.data.partitions._shared.rule import Cut, Records
+from secure_fgl.data.partitions._shared import Cut, Records, drawn_roles, known
 from secure_fgl.data.records import Graph, Masks
 
 __all__ = ["KINDS", "OWN_SPLIT", "cut"]
@@ -52,7 +51,7 @@ def cut(
     """
     if not 0.0 <= overlap < 1.0:
         raise ValueError("overlap must be in [0, 1); for whole graphs take few_shot_shared_graph")
-    roles = drawn(graph, rng, per_class, val_nodes, test_nodes)
+    roles = drawn_roles(graph, rng, per_class, val_nodes, test_nodes)
     windows = _windows(graph.nodes, clients, overlap)
     holder = np.zeros(len(roles.train), dtype=np.int64)
     for place, node in enumerate(roles.train):

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from secure_fgl.data.partitions._shared.few import drawn, known
-from secure_fgl.data.partitions._shared.rule import Cut
+from secure_fgl.data.partitions._shared import Cut, drawn_roles, known
 from secure_fgl.data.records import Graph, Masks
 
 __all__ = ["KINDS", "OWN_SPLIT", "cut"]
@@ -55,7 +54,7 @@ def cut(
     Raises:
         ValueError: the graph has too few labelled nodes, or a client would have no training node.
     """
-    roles = drawn(graph, rng, per_class, val_nodes, test_nodes)
+    roles = drawn_roles(graph, rng, per_class, val_nodes, test_nodes)
     if len(roles.train) < clients:
         raise ValueError(
             f"{len(roles.train)} training nodes are too few for {clients} clients: raise per_class "

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from secure_fgl.data.partitions._shared.rule import Cut, as_many, groups
-from secure_fgl.data.records import GraphSet, Masks
-from secure_fgl.data.split import deal, strata
+from secure_fgl.data.partitions._shared import Cut, as_many, groups
+from secure_fgl.data.records import GraphSet, Masks, deal, strata
 
 __all__ = ["KINDS", "OWN_SPLIT", "cut"]
 

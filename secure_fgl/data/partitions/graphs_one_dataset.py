@@ -17,9 +17,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from secure_fgl.data.partitions._shared.rule import Cut, Records, groups, with_roles
-from secure_fgl.data.records import GraphSet, Masks
-from secure_fgl.data.split import deal, strata
+from secure_fgl.data.partitions._shared import Cut, Records, groups, with_roles
+from secure_fgl.data.records import GraphSet, Masks, deal, strata
 
 __all__ = ["KINDS", "OWN_SPLIT", "cut"]
 

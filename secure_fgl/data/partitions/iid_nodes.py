@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from secure_fgl.data.partitions._shared.rule import Records
+from secure_fgl.data.partitions._shared import Records
 from secure_fgl.data.records import Graph
 
 __all__ = ["EVEN", "KINDS", "assign"]

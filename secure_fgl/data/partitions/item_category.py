@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from secure_fgl.data.partitions._shared.rule import Records, as_many
+from secure_fgl.data.partitions._shared import Records, as_many
 from secure_fgl.data.records import Ratings
 
 __all__ = ["KINDS", "assign"]

@@ -24,9 +24,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from secure_fgl.data.partitions._shared.rule import Cut, Records
-from secure_fgl.data.records import Graph, Masks
-from secure_fgl.data.split import deal
+from secure_fgl.data.partitions._shared import Cut, Records
+from secure_fgl.data.records import Graph, Masks, deal
 
 __all__ = ["KINDS", "OWN_SPLIT", "cut"]
 

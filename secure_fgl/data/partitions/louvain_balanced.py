@@ -19,7 +19,7 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
-from secure_fgl.data.partitions._shared.louvain import communities
+from secure_fgl.data.partitions._shared import communities
 from secure_fgl.data.records import Graph
 
 __all__ = ["EVEN", "KINDS", "assign"]

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from secure_fgl.data.partitions._shared.metis import parts
-from secure_fgl.data.partitions._shared.rule import Cut, groups, with_roles
+from secure_fgl.data.partitions._shared import Cut, groups, parts, with_roles
 from secure_fgl.data.records import Graph, Masks
 
 __all__ = ["KINDS", "LINKABLE", "cut"]

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from secure_fgl.data.partitions._shared.rule import Cut, Records
+from secure_fgl.data.partitions._shared import Cut, Records
 from secure_fgl.data.records import Graph, Masks
 
 __all__ = ["KINDS", "OWN_SPLIT", "cut", "renumbered"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from secure_fgl.data.partitions._shared.rule import Cut, as_many, groups, with_roles
+from secure_fgl.data.partitions._shared import Cut, as_many, groups, with_roles
 from secure_fgl.data.records import Masks, Ratings
 
 __all__ = ["KINDS", "cut"]

@@ -26,11 +26,15 @@ import numpy as np
 import numpy.typing as npt
 
 from secure_fgl.data.records import GraphSet
-from secure_fgl.data.sources._shared.atoms import FEATURES, atoms_and_bonds
-from secure_fgl.data.sources._shared.files import another_file, locate
-from secure_fgl.data.sources._shared.graphs import one_hot
-from secure_fgl.data.sources._shared.options import check_known
-from secure_fgl.data.sources._shared.source import Shape
+from secure_fgl.data.sources._shared.files import (
+    FEATURES,
+    Shape,
+    another_file,
+    atoms_and_bonds,
+    check_known,
+    locate,
+    one_hot,
+)
 
 __all__ = ["FEATURES", "NAMES", "QUESTIONS", "describe", "load", "molecule_graph"]
 

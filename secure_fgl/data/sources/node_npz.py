@@ -32,21 +32,22 @@ import numpy.typing as npt
 from secure_fgl.data.records import Features, Graph, Masks
 from secure_fgl.data.sources._shared.files import (
     Arrays,
+    Shape,
     another_file,
+    check_known,
+    degree_buckets,
     dense_features,
+    flag,
+    fold,
     integers,
+    largest_component,
     locate,
+    proper_edges,
+    proper_masks,
+    published,
     read,
     sparse_features,
 )
-from secure_fgl.data.sources._shared.graphs import (
-    degree_buckets,
-    largest_component,
-    proper_edges,
-    proper_masks,
-)
-from secure_fgl.data.sources._shared.options import check_known, flag, fold, published
-from secure_fgl.data.sources._shared.source import Shape
 
 __all__ = ["NAMES", "describe", "load"]
 

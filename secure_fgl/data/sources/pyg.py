@@ -33,11 +33,17 @@ from typing import Any, NamedTuple
 from algorithms.tasks import Kind
 from secure_fgl.data._folder import unknown
 from secure_fgl.data.records import Dataset
-from secure_fgl.data.sources._shared import opening, pyg_objects
-from secure_fgl.data.sources._shared.files import RawRefused
-from secure_fgl.data.sources._shared.graphs import largest_component
-from secure_fgl.data.sources._shared.options import check_known, flag, fold, published, whole
-from secure_fgl.data.sources._shared.source import Shape
+from secure_fgl.data.sources._shared import pyg_files
+from secure_fgl.data.sources._shared.files import (
+    RawRefused,
+    Shape,
+    check_known,
+    flag,
+    fold,
+    largest_component,
+    published,
+    whole,
+)
 
 __all__ = ["CLASSES", "NAMES", "PREFIX", "describe", "load"]
 
@@ -78,7 +84,7 @@ CLASSES: Mapping[str, _Class] = {
 }
 """Classes of PyG whose sets are node or graph classification."""
 
-_ATOMS = sum(pyg_objects.ATOM_WIDTHS)
+_ATOMS = sum(pyg_files.ATOM_WIDTHS)
 
 
 def _node(features: int, classes: int, records: int, synthetic: bool = False) -> Shape:
@@ -202,8 +208,8 @@ def load(name: str, root: Path | None, options: Mapping[str, Any]) -> Dataset:
     found = _open(name, kind, folder, settings, shape)
     try:
         if shape.task == "graph":
-            return pyg_objects.graph_set(name, [found[place] for place in range(len(found))], shape)
-        graph = pyg_objects.graph(
+            return pyg_files.graph_set(name, [found[place] for place in range(len(found))], shape)
+        graph = pyg_files.graph(
             name,
             found[0],
             shape,
@@ -225,7 +231,7 @@ def _open(name: str, kind: str, folder: Path, settings: dict[str, Any], shape: S
         with warnings.catch_warnings():
             # PyG warns, and then opens the file without the guard against pickled code.
             warnings.filterwarnings("error", message="Weights only load failed")
-            return opening.opened(kind, folder, settings, shape)
+            return pyg_files.opened(kind, folder, settings, shape)
     except RawRefused:
         raise
     except ImportError:

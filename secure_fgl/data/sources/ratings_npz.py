@@ -25,9 +25,16 @@ import numpy as np
 import numpy.typing as npt
 
 from secure_fgl.data.records import Masks, Ratings
-from secure_fgl.data.sources._shared.files import Arrays, another_file, integers, locate, read
-from secure_fgl.data.sources._shared.options import check_known, published
-from secure_fgl.data.sources._shared.source import Shape
+from secure_fgl.data.sources._shared.files import (
+    Arrays,
+    Shape,
+    another_file,
+    check_known,
+    integers,
+    locate,
+    published,
+    read,
+)
 
 __all__ = ["CATEGORIES", "NAMES", "TEST", "describe", "load"]
 

@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from secure_fgl.data._folder import unknown
 from secure_fgl.data.records import Graph
-from secure_fgl.data.sources._shared.source import Shape
+from secure_fgl.data.sources._shared.files import Shape
 
 __all__ = ["NAMES", "OPTIONS", "describe", "load"]
 

@@ -33,8 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from secure_fgl.data.records import Graph, Masks
-from secure_fgl.data.sources._shared.options import check_known, published, whole
-from secure_fgl.data.sources._shared.source import Shape
+from secure_fgl.data.sources._shared.files import Shape, check_known, published, whole
 
 __all__ = ["NAMES", "OPTIONS", "describe", "load"]
 

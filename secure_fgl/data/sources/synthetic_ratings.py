@@ -14,7 +14,7 @@ import numpy as np
 
 from secure_fgl.data._folder import unknown
 from secure_fgl.data.records import Ratings
-from secure_fgl.data.sources._shared.source import Shape
+from secure_fgl.data.sources._shared.files import Shape
 
 __all__ = ["NAMES", "OPTIONS", "describe", "load"]
 

@@ -21,8 +21,7 @@ import numpy as np
 
 from secure_fgl.data.records import GraphSet
 from secure_fgl.data.sources import tu_npz
-from secure_fgl.data.sources._shared.options import check_known
-from secure_fgl.data.sources._shared.source import Shape
+from secure_fgl.data.sources._shared.files import Shape, check_known
 
 __all__ = ["NAMES", "describe", "load"]
 

@@ -23,15 +23,18 @@ import numpy.typing as npt
 from secure_fgl.data.records import GraphSet
 from secure_fgl.data.sources._shared.files import (
     Arrays,
+    Shape,
     another_file,
+    check_known,
+    degree_one_hot,
     dense_features,
+    flag,
     integers,
     locate,
+    one_hot,
+    proper_edges,
     read,
 )
-from secure_fgl.data.sources._shared.graphs import degree_one_hot, one_hot, proper_edges
-from secure_fgl.data.sources._shared.options import check_known, flag
-from secure_fgl.data.sources._shared.source import Shape
 
 if TYPE_CHECKING:
     import scipy.sparse as sp

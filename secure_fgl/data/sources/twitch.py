@@ -19,15 +19,15 @@ import numpy.typing as npt
 from secure_fgl.data.records import Graph
 from secure_fgl.data.sources._shared.files import (
     Arrays,
+    Shape,
     another_file,
+    check_known,
     integers,
     locate,
+    proper_edges,
     read,
     sparse_features,
 )
-from secure_fgl.data.sources._shared.graphs import proper_edges
-from secure_fgl.data.sources._shared.options import check_known
-from secure_fgl.data.sources._shared.source import Shape
 
 if TYPE_CHECKING:
     import scipy.sparse as sp

@@ -9,15 +9,13 @@ from typing import get_args
 
 from audits.evidence.steps import Case
 from crypto.errors import CryptoError
-from crypto.signing.canonical import parse
+from crypto.signing import parse
 from protocols.errors import EvidenceError
 from protocols.policy.budget import Unit, budget_key
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.errors import UsageError
-from secure_fgl.store.anchors import Anchor
-from secure_fgl.store.append_only import content
-from secure_fgl.store.budget_lines import LINE_LIMIT, STEP
-from secure_fgl.store.budgets import VARIABLE, BudgetStore
+from secure_fgl.store.budgets import LINE_LIMIT, STEP, VARIABLE, Anchor, BudgetStore
+from secure_fgl.store.files import appended_content
 
 __all__ = ["BudgetTotal", "anchored", "totals"]
 
@@ -91,7 +89,7 @@ def anchored(case: Case, notes: Path, delta: float | None) -> tuple[BudgetTotal,
     for site in case.plan.clients:
         for unit, cap in case.policy.budgets.items():
             name = site if unit == "client" else f"{site}.{unit}"
-            text = content(str(notes / f"{name}{_ENDING}"), step=STEP)
+            text = appended_content(str(notes / f"{name}{_ENDING}"), step=STEP)
             if not text:
                 continue
             anchor = Anchor(text.decode("utf-8", "replace"), AGGREGATOR_NAME, key)
@@ -156,7 +154,7 @@ def _named(store: BudgetStore) -> Iterator[tuple[str, str]]:
     """
     bases = {file.with_suffix("") for end in _ENDINGS for file in store.path.glob(end)}
     for base in sorted(bases):
-        lines = content(f"{base}.jsonl", step=STEP)
+        lines = appended_content(f"{base}.jsonl", step=STEP)
         try:
             if not lines and not _seen(base):
                 continue  # a first line that could not be written
@@ -171,7 +169,7 @@ def _named(store: BudgetStore) -> Iterator[tuple[str, str]]:
 
 def _seen(base: Path) -> bool:
     """Tell whether a budget was ever seen with lines."""
-    floor = content(f"{base}.floor", step=STEP)
+    floor = appended_content(f"{base}.floor", step=STEP)
     return bool(floor) and int(parse(floor, limit=LINE_LIMIT)["size"]) > 0
 
 

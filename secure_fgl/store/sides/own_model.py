@@ -22,9 +22,8 @@ from protocols.wire.roles import Role
 from secure_fgl.errors import UsageError
 from secure_fgl.store.client_models import ClientModels, NoSuchModel, Origin
 from secure_fgl.store.finished_run import Run
-from secure_fgl.store.sides.places import place_of
-from secure_fgl.store.sides.release import check_released
-from secure_fgl.store.sides.released import check_statement
+from secure_fgl.store.sides.party_side import place_of
+from secure_fgl.store.sides.release import check_released, check_statement
 
 if TYPE_CHECKING:
     from protocols.sessions.engine import Session
@@ -122,7 +121,7 @@ def _own(found: Run, view: RunView, *, last: bool) -> TrainedModel:
 
 
 def _why_none(view: RunView) -> str:
-    from audits.checks.parties.forgotten import forgotten, told
+    from audits.checks.parties import forgotten, told
     from audits.evidence.steps import Case
 
     case = Case(view)

@@ -13,7 +13,7 @@ from protocols.wire.roster import Identity
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import Folder
 from secure_fgl.store.finished_run import Run
-from secure_fgl.store.sides.places import place_of
+from secure_fgl.store.sides.party_side import place_of
 from secure_fgl.store.sides.release import PLACE, today
 
 __all__ = ["waive"]

@@ -34,6 +34,7 @@ from secure_fgl.transports.broker.channel import ASK, CARRY, GONE, GREETING, LEN
 from secure_fgl.transports.broker.messages import (
     MOST,
     Assembly,
+    Code,
     Kind,
     Malformed,
     Part,
@@ -41,7 +42,6 @@ from secure_fgl.transports.broker.messages import (
     encode,
     split,
 )
-from secure_fgl.transports.broker.replies import Code
 from secure_fgl.transports.broker.requests import Requests
 
 __all__ = ["KEY_FILE", "Connection", "Site", "connected", "main"]

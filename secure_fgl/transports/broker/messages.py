@@ -1,9 +1,4 @@
-"""Requests and replies as bytes, and as the parts in which they cross the broker.
-
-A message is a head (JSON) and envelopes. One of up to `PART` bytes crosses in one part, a longer
-one in numbered parts under one digest. A receiver knows size, number and limit before it keeps a
-byte, takes parts in their order only, and holds one unfinished message of a sender at a time.
-"""
+"""What a party is asked, and the codes with which its site replies. The broker sees both."""
 
 from __future__ import annotations
 
@@ -12,10 +7,48 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Any
 
-__all__ = ["MOST", "PART", "Assembly", "Kind", "Malformed", "Part", "decode", "encode", "split"]
+TASK = "envelopes"
+"""The request that carries envelopes."""
+END = "end"
+"""The request that says that the run is over, signed by the aggregator (`Charter.end`): a site
+gives up its kept state then, and nobody else, the server's operator included, can have it do so."""
+
+
+class Code(StrEnum):
+    """How a site replied."""
+
+    DONE = "done"
+    """It answered."""
+    UNREADABLE = "unreadable"
+    """The request was not for it, not authentic, late, or a repetition; it changed nothing."""
+    FAILED = "failed"
+    """It could not answer; the reason stays at the site."""
+    BUSY = "busy"
+    """Its process still works on another request."""
+    AWAY = "away"
+    """Its process or its carrier is gone and was not stopped: it comes back."""
+    LEFT = "left"
+    """Its process ended in order, or never started."""
+    SILENT = "silent"
+    """Nothing came from the site."""
+
+
+@dataclass(frozen=True)
+class SiteReply:
+    """The reply of one site: a code, and envelopes with `Code.DONE` alone."""
+
+    code: Code
+    envelopes: Sequence[bytes] = ()
+
+
+# --- Requests and replies as bytes, and as the parts in which they cross the broker ---
+#
+# A message is a head (JSON) and envelopes. One of up to `PART` bytes crosses in one part, a longer
+# one in numbered parts under one digest. A receiver knows size, number and limit before it keeps a
+# byte, takes parts in their order only, and holds one unfinished message of a sender at a time.
 
 PART = 1 << 20
 """Bytes of a message in one part; the server's `max_payload` is this and the part's head."""

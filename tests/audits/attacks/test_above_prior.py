@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from audits.attacks._judging.family import LEVELS, evidence, settled
-from audits.attacks._judging.nulls import LEVEL, gain_p, holm, more_needed, trials
 from audits.attacks._shared.models import AttackRow, NotTested
+from audits.attacks._shared.together import LEVELS, evidence, settled
+from audits.attacks._shared.verdicts import LEVEL, gain_p, holm, more_needed, trials
 from audits.bundle.statements import test_result
 from audits.explain import find
 from audits.exporters import junit, sarif

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from audits.attacks import Canaries, Exposure, Material, Released, Samples, Truth, attack
-from audits.attacks._models import canary_scores
-from audits.attacks._shared.samples import NotApplicable
+from audits.attacks._shared import records_asked
+from audits.attacks._shared.verdicts import NotApplicable
 from audits.attacks.canaries import ATTACK, PROVED
 from audits.elsewhere.sites import figures_of
 from audits.evidence.steps import Case
@@ -158,9 +158,9 @@ def test_noise_in_sums_claims_two_steps_and_noise_of_ones_own_one(
     """A coin exchanges a client's vector; noise in sums is for one that is there or not."""
     for local, epsilon, delta in ((True, 1.0, 1e-6), (False, 2.0, 1e-6 * (1 + np.e))):
         noise = SimpleNamespace(epsilon="1.0", delta="1e-6", local=local)
-        monkeypatch.setattr(canary_scores, "noises", lambda items, one=noise: {"sum": one})
+        monkeypatch.setattr(records_asked, "noises", lambda items, one=noise: {"sum": one})
         case: Any = SimpleNamespace(plan=SimpleNamespace(training=None, items=()))
-        (target,) = canary_scores.targets(case)
+        (target,) = records_asked.targets(case)
         assert (target.epsilon, target.unit) == (epsilon, "client")
         assert target.delta == pytest.approx(delta)
 

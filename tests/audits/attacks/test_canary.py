@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from audits.attacks import Material
-from audits.attacks._methods.lower_bound import Bound, Reading, ceiling, lower_bound
+from audits.attacks._methods.statistics import Bound, Reading, ceiling, lower_bound
 from audits.attacks._noise.local_release import CanaryRelease, local_releases
 from audits.evidence.steps import Case
-from crypto.ldp import noise as vectors
-from crypto.ldp import sqkr
-from crypto.ldp.grid import on_grid
+from crypto import ldp_vectors
+from crypto import ldp_vectors as vectors
+from crypto.ldp_vectors import on_grid
 from crypto.samplers import Stream
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.noised.randomiser import plan_own, randomised, randomiser_of
@@ -79,9 +79,9 @@ def proved(release: CanaryRelease, runs: int) -> Bound:
 @pytest.fixture
 def halved(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Plant half of the noise in the client's own code."""
-    real, told = vectors.shared, sqkr.RandomisedResponse
+    real, told = vectors.shared, ldp_vectors.RandomisedResponse
     monkeypatch.setattr(vectors, "shared", lambda law, scale: real(law, scale / 2.0))
-    monkeypatch.setattr(sqkr, "RandomisedResponse", lambda many, one: told(many, 2 * one))
+    monkeypatch.setattr(ldp_vectors, "RandomisedResponse", lambda many, one: told(many, 2 * one))
     randomiser_of.cache_clear()
     yield
     randomiser_of.cache_clear()
@@ -168,7 +168,7 @@ def test_sqkr_through_a_whole_client(half: bool, request: pytest.FixtureRequest)
     item, chain = planned("sqkr", 1)
     clip, length = guard_of(chain, Clip), 64
     assert clip is not None and item.noise is not None
-    honest = sqkr.Sqkr(length, clip.bound, 1, hidden(item), bits=None)
+    honest = ldp_vectors.Sqkr(length, clip.bound, 1, hidden(item), bits=None)
     assert honest.length == 1
     if half:
         request.getfixturevalue("halved")

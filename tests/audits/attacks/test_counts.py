@@ -15,11 +15,9 @@ import pytest
 
 from algorithms.tasks.scores import Score
 from audits.attacks import Material, attack, counts
-from audits.attacks._methods import isolation
-from audits.attacks._methods.isolation import Told, told_shares
-from audits.attacks._methods.opened import Opened, sent_sizes
-from audits.attacks._shared.samples import NotApplicable
-from audits.attacks._shared.verdicts import judge
+from audits.attacks._methods import openings
+from audits.attacks._methods.openings import Opened, Told, sent_sizes, told_shares
+from audits.attacks._shared.verdicts import NotApplicable, judge
 from audits.attacks.counts import ATTACK, SCORES, SIZES, STAYING, TIMES
 from audits.evidence.steps import Case
 from protocols.disclosures.names import Disclosure
@@ -159,7 +157,7 @@ def test_a_share_is_what_the_best_guess_explains(sizes: tuple[int, ...]) -> None
 
 
 def test_every_way_to_take_colluders_is_tried_once() -> None:
-    found = [tuple(gone) for gone in isolation._spread(np.array([2, 1, 3]), 2)]
+    found = [tuple(gone) for gone in openings._spread(np.array([2, 1, 3]), 2)]
     assert sorted(found) == [(0, 0, 2), (0, 1, 1), (1, 0, 1), (1, 1, 0), (2, 0, 0)]
 
 
@@ -207,7 +205,7 @@ def test_a_search_that_was_cut_short_never_passes(
 ) -> None:
     rng, everyone = np.random.default_rng(0), names(40)
     cohorts = [rng.choice(everyone, 20, replace=False) for _ in range(6)]
-    monkeypatch.setattr(isolation, "_WORK", 1)
+    monkeypatch.setattr(openings, "_WORK", 1)
     assert verdicts(opened(*cohorts), colluders=2)[ANSWER] == "INCONCLUSIVE"
 
 

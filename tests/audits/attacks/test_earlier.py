@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from audits.attacks._judging.earlier import carried, claims_carried
 from audits.attacks._shared.models import AttackRow
+from audits.attacks._shared.together import carried, claims_carried
 from tests.audits.attack_tools import BIASED, BLANK, LEAK, UNSURE, claim, row
 
 FACTS: dict[str, dict[str, Any]] = {

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from audits.attacks import Material, attack, attacks, seed_of
-from audits.attacks._judging.nulls import FAMILY
 from audits.attacks._shared.reading import report_doubt, row_doubt
-from audits.attacks._shared.verdicts import Figures, judge, misplaced, null_p, verdict_of
+from audits.attacks._shared.verdicts import FAMILY, Figures, judge, misplaced, null_p, verdict_of
 from audits.evidence.steps import Case
 from audits.report.build import build_report
 from audits.report.models import Report

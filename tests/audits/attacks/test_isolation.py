@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audits.attacks._methods import isolation
-from audits.attacks._methods.isolation import draw_prime, isolable
+from audits.attacks._methods import openings
+from audits.attacks._methods.openings import draw_prime, isolable
 
 PRIME = draw_prime(np.random.default_rng(5))
 
@@ -76,13 +76,13 @@ def test_messages_in_clear_of_many_leave_nothing_to_eliminate(
 ) -> None:
     """2,000 clients in clear, and a sum over three of them: no elimination sees a column."""
     seen: list[tuple[int, ...]] = []
-    eliminated = isolation._eliminated
+    eliminated = openings._eliminated
 
     def watched(rows: Any, prime: int) -> Any:
         seen.append(rows.shape)
         return eliminated(rows, prime)
 
-    monkeypatch.setattr(isolation, "_eliminated", watched)
+    monkeypatch.setattr(openings, "_eliminated", watched)
     clear = np.vstack([np.eye(2000, dtype=bool), np.arange(2000) < 3])
     assert isolable(clear, 0, PRIME).found.all()
     sums = [[1, 1, 0, 0, 0], [1, 0, 0, 0, 0], [0, 0, 1, 1, 0], [0, 0, 0, 1, 1]]

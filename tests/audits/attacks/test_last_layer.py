@@ -16,7 +16,7 @@ import torch
 from algorithms._shared.neighbour_sizes import Sizes
 from algorithms._shared.neighbours import at_codes, draw, entered, inputs, nearest, slopes
 from audits.attacks import Answer, Answers, Material, attack
-from audits.attacks._methods.last_layer import guessed, named, solved
+from audits.attacks._methods.span import guessed, named, solved
 from audits.attacks._shared.models import AttackRow
 from audits.evidence.steps import Case
 

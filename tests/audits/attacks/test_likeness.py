@@ -19,8 +19,7 @@ from audits.attacks._methods import likeness
 from audits.attacks._methods.likeness import closer, matched, read, triplets, unit_rows
 from audits.attacks._shared.models import AttackRow
 from audits.attacks._shared.rules import Rule
-from audits.attacks._shared.samples import NotApplicable, Samples
-from audits.attacks._shared.verdicts import Judgement, judge
+from audits.attacks._shared.verdicts import Judgement, NotApplicable, Samples, judge
 from audits.attacks.likeness import CLOSER, OWNERS, READ, _coordinates, _row
 from audits.evidence.steps import Case
 

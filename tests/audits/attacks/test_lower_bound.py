@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from audits.attacks._methods.lower_bound import Bound, ceiling, claim, lower_bound, untested
+from audits.attacks._methods.statistics import Bound, ceiling, claim, lower_bound, untested
 from crypto.noise import DiscreteGaussian, DiscreteLaplace
 from crypto.samplers import Stream
 from protocols.privacy.accounting import gaussian_epsilon

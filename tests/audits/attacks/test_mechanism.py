@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pytest
 
 from audits.attacks import AttackReport, AttackRow, Material
-from audits.attacks._methods.lower_bound import ceiling
+from audits.attacks._methods.statistics import ceiling
 from audits.attacks._noise import noise_code
 from audits.attacks._noise import release as _release
 from audits.attacks._noise.release import Release
@@ -28,8 +28,7 @@ from protocols.disclosures.sum.layout import SumLayout
 from protocols.plan.plan import Plan
 from protocols.policy.budget import Budget
 from protocols.policy.policy import PrivacyPolicy
-from protocols.privacy.noising import SAMPLERS
-from protocols.privacy.private_steps import PrivateSteps, on_grid
+from protocols.privacy.noising import SAMPLERS, PrivateSteps, on_grid
 from protocols.privacy.training import Training, plan_training
 from tests.audits.attacks.made_up import attack_only as attack
 from tests.audits.noised_run import NoisedRun

@@ -17,11 +17,11 @@ import pytest
 
 from audits.attacks import AttackRow, Candidates, Material, Released, attack
 from audits.attacks._methods.statistics import auc
-from audits.attacks._models.shadows import halves, likelihood
+from audits.attacks._shared.records_asked import halves, likelihood
 from audits.attacks.membership import ATTACK, TPR
 from audits.evidence.steps import Case
 from protocols.policy.policy import PrivacyPolicy
-from secure_fgl.checking import small
+from secure_fgl.checking import subject
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from tests.audits.attacks.planted import judged
@@ -290,7 +290,7 @@ def test_shadow_models_take_out_how_hard_a_record_is(shadows: int) -> None:
 @pytest.fixture(scope="module")
 def mixing() -> Any:
     """A case with the plan of a run whose clients mix their neighbours' models."""
-    document = small.document("d_fed_gnn", "pilot")
+    document = subject.document("d_fed_gnn", "pilot")
     plan = Federation.from_config(Config.parse(document)).prepare().plan
     policy = PrivacyPolicy.preset("pilot")
     return SimpleNamespace(plan=plan, policy=policy)

@@ -11,11 +11,18 @@ from functools import partial
 import numpy as np
 import pytest
 
-from audits.attacks._judging.family import biased, settled
-from audits.attacks._judging.nulls import FAMILY, LEVEL, holm, p_value, trials
-from audits.attacks._judging.power import POWER, detectable
 from audits.attacks._methods.statistics import Bootstrap, Interval, auc
-from audits.attacks._shared.verdicts import judge
+from audits.attacks._shared.together import biased, settled
+from audits.attacks._shared.verdicts import (
+    FAMILY,
+    LEVEL,
+    POWER,
+    detectable,
+    holm,
+    judge,
+    p_value,
+    trials,
+)
 from tests.audits.attack_tools import BIASED, row
 from tests.audits.attacks.made_up import N, around, samples
 

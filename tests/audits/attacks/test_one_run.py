@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from audits.attacks._models.one_run import SHARES, bound_of, one_run_bound, p_value
+from audits.attacks._shared.records_asked import SHARES, bound_of, one_run_bound, p_value
 
 PRINTED = [
     # Steinke, Nasr and Jagielski, arXiv:2305.08846v1: Appendix D (pages 45 and 46) and section 7

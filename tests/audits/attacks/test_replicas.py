@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 
 from audits.attacks import Exposure, NotApplicable, Redrawn, Samples, grad_span, label_count
-from audits.attacks._exposed.redrawn import ALONE, REPLICAS, counted, drawn_again
-from audits.attacks._judging.nulls import LEVEL, holm, p_value, trials
 from audits.attacks._methods.statistics import Bootstrap
+from audits.attacks._shared.exposed import ALONE, REPLICAS, counted, drawn_again
 from audits.attacks._shared.rows import AttackRows
-from audits.attacks._shared.verdicts import judge
+from audits.attacks._shared.verdicts import LEVEL, holm, judge, p_value, trials
 from tests.audits.attacks.made_up import around, samples
 from tests.audits.attacks.planted import LAYERS, NODES, TRAIN, Client, D, judged, material
 from tests.audits.attacks.test_nulls import intervals, ranked

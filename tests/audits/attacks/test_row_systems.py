@@ -10,12 +10,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from audits.attacks._methods.row_systems import determined, equal_values, read
+from audits.attacks._methods.openings import determined, equal_values, read
 from protocols.disclosures.row_sum.guards import RowNoise
 from protocols.disclosures.row_sum.protocol.assignment import Offer, assigned
 from protocols.disclosures.row_sum.run import NoisedRows
 from protocols.privacy.row_noise import plan_row_noise
-from secure_fgl.attack_inputs.again.row_systems import systems
+from secure_fgl.attack_inputs.rows import systems
 
 GRID = 1e-5
 

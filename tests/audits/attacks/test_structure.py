@@ -16,14 +16,12 @@ import numpy as np
 import pytest
 
 from audits.attacks import AttackReport, AttackRow, Material, structure
-from audits.attacks._exposed.exposure import Exposure, Truth
-from audits.attacks._methods import isolation
-from audits.attacks._methods.isolation import Isolation, draw_prime
-from audits.attacks._methods.opened import Opened, opened_sums
+from audits.attacks._methods import openings
+from audits.attacks._methods.openings import Isolation, Opened, draw_prime, opened_sums
+from audits.attacks._shared.exposed import Exposure, Truth
 from audits.attacks._shared.payloads import payload_of
 from audits.attacks._shared.rows import AttackRows
-from audits.attacks._shared.samples import NotApplicable, Samples
-from audits.attacks._shared.verdicts import judge
+from audits.attacks._shared.verdicts import NotApplicable, Samples, judge
 from audits.attacks.structure import ALL_ROUNDS, ATTACK, COHORT, ONE_ROUND, SINGLETONS
 from audits.evidence.run_files import RunView
 from audits.evidence.steps import Case
@@ -37,7 +35,7 @@ from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.training import Training
 from protocols.wire.roles import Role
 from secure_fgl.catalogue import algorithm_names
-from secure_fgl.checking.small import document
+from secure_fgl.checking.subject import document
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from tests.audits.attacks.made_up import attack_only as attack
@@ -192,7 +190,7 @@ def test_a_search_that_was_cut_short_never_passes(
 ) -> None:
     sums = [replace(one, round=1) for one in half_cohorts(14, 6, seed=0)]
     assert verdicts(sums, colluders=2)[ONE_ROUND] == "PASS"
-    monkeypatch.setattr(isolation, "_WORK", 1)
+    monkeypatch.setattr(openings, "_WORK", 1)
     assert verdicts(sums, colluders=2)[ONE_ROUND] == "INCONCLUSIVE"
 
 

@@ -7,13 +7,10 @@ from typing import Any
 
 import pytest
 
-from audits.attacks._methods.lower_bound import ceiling
+from audits.attacks._methods.statistics import ceiling
 from audits.attacks._noise.told import proved, worst_pair
-from crypto.ldp.mechanism import FiniteRandomiser
-from crypto.ldp.piecewise import Piecewise
-from crypto.ldp.randomised_response import RandomisedResponse
-from crypto.ldp.sqkr import Sqkr
-from crypto.ldp.unary import UnaryEncoding
+from crypto.ldp import FiniteRandomiser, Piecewise, RandomisedResponse, UnaryEncoding
+from crypto.ldp_vectors import Sqkr
 from crypto.samplers import Stream
 
 RUNS = 100_000

@@ -17,11 +17,21 @@ import scipy.sparse as sp
 
 from audits.attacks import Bags, Material, Replica, Samples
 from audits.attacks import trap_weights as module
-from audits.attacks._methods.bags import read_words
-from audits.attacks._methods.known_words import KNOWN, Known, Stolen
-from audits.attacks._methods.stolen import led, one_round, steered
-from audits.attacks._methods.traps import Target, crafted, force_of, moved, trap_of
-from audits.attacks._shared.samples import NotApplicable
+from audits.attacks._methods.span import read_words
+from audits.attacks._methods.traps import (
+    KNOWN,
+    Known,
+    Stolen,
+    Target,
+    crafted,
+    force_of,
+    led,
+    moved,
+    one_round,
+    steered,
+    trap_of,
+)
+from audits.attacks._shared.verdicts import NotApplicable
 from audits.attacks.trap_weights import ATTACK, RECORDS, WORDS, what_clients_take
 from audits.evidence.steps import Case
 from protocols.disclosures.names import Disclosure

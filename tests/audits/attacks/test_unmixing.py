@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from audits.attacks import Material, Mixtures, NotApplicable, attack, unmixing
-from audits.attacks._methods.mixed import Victim, class_counts, violated
-from audits.attacks._methods.unmix import _at_most_once
+from audits.attacks._methods.mixed import Victim, _at_most_once, class_counts, violated
 from audits.attacks._shared.verdicts import judge
 from audits.attacks.unmixing import ATTACK
 from audits.evidence.steps import Case

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from crypto.ldp.mechanism import FiniteRandomiser
+from crypto.ldp import FiniteRandomiser
 
 
 def below_exp(ratio: Fraction, epsilon: Fraction) -> bool:

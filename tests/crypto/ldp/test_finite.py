@@ -11,14 +11,17 @@ import numpy as np
 import pytest
 
 from crypto.errors import NotCanonical, OutOfRange
-from crypto.ldp.drawn import DrawnCategory
-from crypto.ldp.mechanism import FiniteRandomiser
-from crypto.ldp.odds import MAX_EPSILON, odds_within
-from crypto.ldp.piecewise import Piecewise
-from crypto.ldp.randomised_response import RandomisedResponse
-from crypto.ldp.several import Several
-from crypto.ldp.sqkr import Sqkr
-from crypto.ldp.unary import UnaryEncoding
+from crypto.ldp import (
+    MAX_EPSILON,
+    DrawnCategory,
+    FiniteRandomiser,
+    Piecewise,
+    RandomisedResponse,
+    Several,
+    UnaryEncoding,
+    odds_within,
+)
+from crypto.ldp_vectors import Sqkr
 from crypto.samplers import Stream
 from tests.crypto.ldp.laws import below_exp, near, pvalue, worst_ratio
 

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from crypto.errors import OutOfRange
-from crypto.ldp.gaussian import GaussianVector
-from crypto.ldp.grid import on_grid
-from crypto.ldp.laplace import LaplaceVector, scale_within
+from crypto.ldp_vectors import GaussianVector, LaplaceVector, on_grid, scale_within
 from crypto.noise import DiscreteGaussian, DiscreteLaplace
 from crypto.samplers import Stream
 from tests.crypto.ldp.laws import near

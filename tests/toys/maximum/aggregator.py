@@ -11,9 +11,9 @@ from protocols.disclosures.maximum.messages import SecondShares, SecondTotal
 from protocols.disclosures.names import Disclosure
 from protocols.errors import RoundLost, WrongStage
 from protocols.plan.steps import Step
+from protocols.sessions.asking import Asked
+from protocols.sessions.engine import Phase
 from protocols.sessions.part import IDLE, Delivery, Engine, SessionPart, Stages, Takes
-from protocols.sessions.phases import Phase
-from protocols.sessions.services.asked import Asked
 from protocols.wire.inbox import Incoming
 from protocols.wire.roles import Role
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from crypto.samplers import Stream, entropy
-from crypto.signing.canonical import canonical
+from crypto.signing import canonical
 from protocols.disclosures._base.plan import Planning
 from protocols.disclosures._base.protect import Protection, Release
 from protocols.disclosures._base.rules import Limits, Rules
@@ -21,17 +21,16 @@ from protocols.disclosures.maximum.messages import SecondShares, SecondTotal
 from protocols.disclosures.names import Disclosure
 from protocols.errors import LocalProtocolError, UnfitMessage
 from protocols.forms import Exchange, Form
-from protocols.keys.boxes import BOX_OVERHEAD, close_box
+from protocols.keys.pairs import BOX_OVERHEAD, close_box
 from protocols.messages import Message
 from protocols.plan.builder import UP, PlanBuilder, Times
 from protocols.plan.steps import Part, Step
 from protocols.policy.guard import find, guard_of
 from protocols.rounds import View
 from protocols.wire.codec import encode
-from protocols.wire.header import Header
+from protocols.wire.envelope import Header, Where
 from protocols.wire.roles import Role
 from protocols.wire.run_context import RunContext
-from protocols.wire.where import Where
 
 # Which chain protects a MAXIMUM message, and which messages fit it.
 

@@ -11,15 +11,14 @@ from protocols.disclosures.maximum.disclosure import MaximumView, Raised, box_in
 from protocols.disclosures.maximum.messages import SecondShares, SecondTotal
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope
-from protocols.keys.boxes import BOX_OVERHEAD, open_box
+from protocols.keys.pairs import BOX_OVERHEAD, open_box
 from protocols.plan.steps import Step
-from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
-from protocols.sessions.services.answering import Answering
-from protocols.sessions.services.openings import Openings
-from protocols.sessions.table import Event
-from protocols.wire.cohorts import as_set, within
+from protocols.sessions.engine import Answering
+from protocols.sessions.part import Delivery, Engine, Event, SessionPart, Takes
+from protocols.sessions.survivors import Openings
+from protocols.wire.envelope import Where
 from protocols.wire.inbox import Incoming
-from protocols.wire.where import Where
+from protocols.wire.roster import as_set, within
 
 # The key authority's part in a maximum: it adds second shares, and returns their total alone.
 

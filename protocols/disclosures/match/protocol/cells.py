@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from crypto.aead import OVERHEAD, lock, unlock
 from crypto.errors import CryptoError
 from crypto.samplers import Stream, derive, entropy
-from crypto.signing.canonical import canonical
+from crypto.signing import canonical
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.protocol.tagging import DIGEST_BYTES, TAG_BYTES, Bytes, Tags
 from protocols.errors import (

@@ -15,9 +15,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from crypto.handles import Mute
-from crypto.samplers import entropy
-from crypto.tagging.ristretto import Spread
+from crypto.oprf import Spread
+from crypto.samplers import Mute, entropy
 from protocols.disclosures.match.protocol.cells import (
     NONCE_BYTES,
     CellPlace,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from crypto.handles import Mute
-from crypto.tagging.ristretto import Spread
+from crypto.oprf import Spread
+from crypto.samplers import Mute
 from protocols.disclosures.match.protocol.cells import matched, neighbours, same_canary
 from protocols.disclosures.match.protocol.tagging import Bytes, TagServer
 from protocols.disclosures.match.protocol.wire import (

@@ -20,12 +20,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crypto.errors import CryptoError
-from crypto.handles import Mute
-from crypto.samplers import Stream, derive, entropy
-from crypto.signing.canonical import canonical
-from crypto.tagging.oprf import Blinded, KeyShare, blind, pointwise
-from crypto.tagging.ristretto import POINT_BYTES, Spread, check
-from crypto.tagging.tags import keyed_tags, unsafe_public_tags
+from crypto.oprf import (
+    POINT_BYTES,
+    Blinded,
+    KeyShare,
+    Spread,
+    blind,
+    check,
+    keyed_tags,
+    pointwise,
+    unsafe_public_tags,
+)
+from crypto.samplers import Mute, Stream, derive, entropy
+from crypto.signing import canonical
 from protocols.disclosures.match.guards import Match
 from protocols.errors import BadEnvelope, LocalProtocolError, NotInPlan, UnfitMessage
 

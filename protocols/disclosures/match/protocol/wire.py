@@ -9,14 +9,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from crypto.signing.canonical import canonical
-from crypto.tagging.ristretto import POINT_BYTES
+from crypto.oprf import POINT_BYTES
+from crypto.signing import canonical
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.messages import Box, Bundle, Canary, CellBoxes, CellPart
 from protocols.disclosures.match.protocol.cells import NONCE_BYTES, Neighbours, Told, locked_bytes
 from protocols.disclosures.match.protocol.tagging import DIGEST_BYTES, TAG_BYTES, Bytes, Tags
 from protocols.errors import BadEnvelope, LocalProtocolError
-from protocols.keys.boxes import BOX_OVERHEAD, close_box, open_box
+from protocols.keys.pairs import BOX_OVERHEAD, close_box, open_box
 from protocols.messages import Message
 from protocols.plan.steps import Step
 from protocols.wire.control import Acknowledgement
@@ -25,7 +25,7 @@ from protocols.wire.roster import Identity, Roster
 
 # What travels while items are matched: boxes of fixed sizes, bound to run, epoch, route and kind.
 #
-# A box is sealed to its addressee and signed by its sender (`protocols.keys.boxes`), so the
+# A box is sealed to its addressee and signed by its sender (`protocols.keys.pairs`), so the
 # aggregator, which carries all of them, can neither read, alter, exchange nor replay one.
 
 PUBLIC_KEY_BYTES = 32

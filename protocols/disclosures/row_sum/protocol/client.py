@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crypto.masks import masked
+from crypto.oprf import Spread
 from crypto.samplers import derive, entropy
-from crypto.tagging.ristretto import Spread
 from protocols.disclosures.match.protocol.client import ClientMatching, MatchStep
 from protocols.disclosures.match.protocol.wire import Kind
 from protocols.disclosures.row_sum.protocol.assignment import (

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crypto.samplers import derive
-from crypto.signing.canonical import canonical
+from crypto.signing import canonical
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.protocol.tagging import DIGEST_BYTES, TAG_BYTES, Bytes, Tags
 from protocols.disclosures.match.protocol.wire import Kind, MatchRun, box_length
 from protocols.disclosures.row_sum.guards import Rows
 from protocols.disclosures.row_sum.protocol.assignment import Adding, Getting, Offer, Orders
 from protocols.errors import BadEnvelope, UnfitMessage
-from protocols.keys.boxes import BOX_OVERHEAD
+from protocols.keys.pairs import BOX_OVERHEAD
 from protocols.wire.roster import Roster
 
 __all__ = [

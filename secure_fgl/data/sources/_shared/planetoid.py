@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import numpy as np
 import numpy.typing as npt
 
-from secure_fgl.data.sources._shared.files import RawRefused
-from secure_fgl.data.sources._shared.source import Shape
+from secure_fgl.data.sources._shared.files import RawRefused, Shape
 
 if TYPE_CHECKING:
     import scipy.sparse as sp

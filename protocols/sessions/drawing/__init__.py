@@ -1,1 +1,0 @@
-"""Cohorts drawn by lot: the draw at aggregator and clients, and what both know of it then."""

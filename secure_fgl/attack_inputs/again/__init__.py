@@ -1,1 +1,0 @@
-"""What is computed again from the data of a run, and needs no capture."""

@@ -1,1 +1,0 @@
-"""What several partitions share. No partition lives here: `partitions/` is the registry."""
