@@ -86,8 +86,8 @@ def verify(
     show is NOT CHECKED. Of a run that is still going it states how far the
     record reaches, and leaves to later what compares ledgers.
 
-    Exits 5 and names the step if one fails. A step that had nothing to look
-    at is NOT CHECKED, which proves nothing.
+    Exits 5 and names the step if one fails, and 4 if the record has no end.
+    A step that had nothing to look at is NOT CHECKED, which proves nothing.
     """
     from secure_fgl.cli._shared.inputs import load_heads
     from secure_fgl.cli.bundle import load_trust
@@ -135,7 +135,7 @@ def _from_elsewhere(run: Path, file: Path | None, what: str) -> None:
 def _tell(outcome: Verification, format: Format) -> int:
     from secure_fgl.cli._shared.output import WORDS, cell, console, grid, print_json, say
     from secure_fgl.cli.bundle import final_words
-    from secure_fgl.errors import BROKEN, OK
+    from secure_fgl.errors import BROKEN, INCONCLUSIVE, OK
 
     failed = next((step for step in outcome.steps if str(step.status) == "FAIL"), None)
     integrity, completeness = final_words(outcome)
@@ -158,7 +158,9 @@ def _tell(outcome: Verification, format: Format) -> int:
     if failed is not None:
         say(f"FAILED at {failed.name}: {failed.detail}", style="bold red")
     # Fail closed: an outcome that is not wholly fine is broken even if no step says so.
-    return OK if outcome.ok and failed is None else BROKEN
+    if not outcome.ok or failed is not None:
+        return BROKEN
+    return INCONCLUSIVE if outcome.so_far else OK
 
 
 app.command("account", epilog=EXAMPLE["account"])(account)

@@ -98,7 +98,7 @@ def test_a_run_that_goes_on_states_how_far_it_holds(tmp_path: Path) -> None:
     assert step(found, "plan_vs_ledger") is Status.OK
     assert {step(found, name) for name in ("tree", "receipts", "report")} == {Status.NOT_CHECKED}
     shown = invoke("audit", "verify", save(view, tmp_path / "run"))
-    assert shown.exit_code == 0 and "Verdict: no end recorded: 2 rounds" in shown.stdout
+    assert shown.exit_code == 4 and "Verdict: no end recorded: 2 rounds" in shown.stdout
     assert "Integrity: no end recorded: 2 rounds" in " ".join(shown.stdout.split())
     fails_at("chain", with_ledger(view, CLIENTS[0], early.replace(b"release", b"receipt", 1)))
     fails_at("files", replace(run_toy(rounds=1).view(), checkpoints={}))

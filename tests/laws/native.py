@@ -32,11 +32,11 @@ KEY = b"\x07" * 32
 INFO = b"info"
 ROW = np.arange(8, dtype=np.uint64)
 _MODULES = {
-    "bfv-sealapi": ("bfv_sealapi", "seal_files"),
-    "bfv48-sealapi": ("bfv_sealapi", "seal_files"),
-    "ckks-sealapi": ("ckks_sealapi", "bfv_sealapi", "seal_files"),
-    "ckks-cosine": ("similarity", "seeded_keys", "seal_files"),
-    "bfv-weighted": ("bfv_sealapi", "seal_files"),
+    "bfv-sealapi": ("bfv", "seal"),
+    "bfv48-sealapi": ("bfv", "seal"),
+    "ckks-sealapi": ("bfv", "seal"),
+    "ckks-cosine": ("similarity", "bfv", "seal"),
+    "bfv-weighted": ("bfv", "seal"),
 }
 # X25519 points of low order (RFC 7748 section 6.1) and the same for Ed25519 (RFC 8032).
 _LOW = [bytes(32), b"\1" + bytes(31), b"\xec" + b"\xff" * 30 + b"\x7f", b"\xff" * 32]
@@ -231,7 +231,7 @@ def _of_keys() -> Iterator[Loader]:
     sealing = opening.public.raw
     yield Loader(
         "anyone: key of signatures",
-        ("signatures",),
+        ("signing",),
         lambda raw: VerifyKey(raw).verify("toy", signature, INFO),
         [raw],
         _LOW,
@@ -239,7 +239,7 @@ def _of_keys() -> Iterator[Loader]:
     )
     yield Loader(
         "anyone: signature",
-        ("signatures",),
+        ("signing",),
         lambda given: signing.public.verify("toy", given, INFO),
         [signature],
         [low + bytes(32) for low in _LOW],
@@ -265,7 +265,7 @@ def _of_keys() -> Iterator[Loader]:
     )
     yield Loader(
         "client: key of deterministic tags",
-        ("tags",),
+        ("oprf",),
         lambda raw: oprf.unsafe_public_tags(raw, [INFO]),
         [sealing[-32:]],
         _LOW,
@@ -297,7 +297,7 @@ def _of_boxes() -> Iterator[Loader]:
     )
     yield Loader(
         "any role: identity under a passphrase",
-        ("passphrases", "aead", "samplers"),
+        ("aead", "samplers"),
         lambda raw: _under_words(unlock_under, raw),
         [_under_words(lock_under, bytes(100))],
         share=1,
@@ -322,11 +322,11 @@ def _of_points() -> Iterator[Loader]:
         ("client: answered points", lambda raw: batch.finalize(pointwise(raw)), [good[1]]),
         ("gateway: relayed points", lambda raw: oprf.check(pointwise(raw)), good),
     ):
-        yield Loader(who, ("ristretto",), feed, frames, bad, share=6)
+        yield Loader(who, ("oprf",), feed, frames, bad, share=6)
     zero, order = bytes(32), bytes.fromhex("edd3f55c1a631258d69cf7a2def9de14" + "00" * 15 + "10")
     yield Loader(
         "tag server: share of a key",
-        ("ristretto",),
+        ("oprf",),
         KeyShare,
         [share._scalar],
         [zero, order],
