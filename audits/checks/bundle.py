@@ -23,6 +23,7 @@ from audits.bundle.statements import (
     read_keys,
     subjects,
 )
+from audits.checks.so_far import goes_on, verify_so_far
 from audits.evidence.run_files import RunView, fail
 from audits.evidence.steps import Case, Check, NotChecked, Verification, run_checks
 from audits.evidence.verify import CHECKS, checks_of
@@ -69,9 +70,13 @@ def verify_bundle(
 
 
 def verify_run(view: RunView, *, trusted: Mapping[str, str] | None = None) -> Verification:
-    """Run every step on a run folder, and compare its keys with those known from elsewhere."""
+    """Run every step on a run folder, and compare its keys with those known from elsewhere.
+
+    Of a run that is still going it runs the steps that make sense by then.
+    """
     case = Case(view)
-    return run_checks(case, (*checks_of(case), trust(trusted)))
+    checks = (*checks_of(case), trust(trusted))
+    return verify_so_far(case, checks) if goes_on(case) else run_checks(case, checks)
 
 
 def _check(name: str, run: Callable[[Case], str], *needs: str) -> Check:

@@ -245,9 +245,7 @@ class LedgerIndex:
 
     @property
     def so_far(self) -> str:
-        """How far ledgers without an end reach; empty if one records its end."""
-        if self.ended or not self.entries:
-            return ""
+        """How far ledgers without an end reach."""
         rounds = len({sent.round for sent in self.releases() if sent.round and not sent.keying})
         count = sum(map(len, self.entries.values()))
         return f"no end recorded: {plural(rounds, 'round')}, {count} entries verified so far"

@@ -13,7 +13,7 @@ from audits.checks import (
     traffic,
     witnesses,
 )
-from audits.evidence.steps import Case, Check, NotChecked
+from audits.evidence.steps import Case, Check
 from protocols.errors import SecureFglError
 from protocols.wire.roles import Role
 
@@ -29,7 +29,6 @@ EVIDENCE: tuple[Check, ...] = (
 )
 """Of a whole run."""
 HEADS = ledgers.HEADS
-_BEFORE_THE_END = ("plan", "roster", "approvals", "chain", "plan_vs_ledger")
 
 
 def evidence(case: Case) -> tuple[Check, ...]:
@@ -38,35 +37,7 @@ def evidence(case: Case) -> tuple[Check, ...]:
     A run with canaries has one step more.
     """
     more = (canaries.CANARIES,) if canaries.has_canaries(case) else ()
-    return so_far(case, (*(_own_side(case) if case.view.side else EVIDENCE), *more))
-
-
-def so_far(case: Case, checks: tuple[Check, ...]) -> tuple[Check, ...]:
-    """Return the checks of a whole run as far as they make sense before its end.
-
-    Its ledgers are read one after another while they grow, so a message may stand in one and not
-    yet in another: only each ledger by itself is checked, and against the plan.
-    """
-    if not _goes_on(case):
-        return checks
-    kept = {check.name: check for check in EVIDENCE if check.name in _BEFORE_THE_END}
-    kept |= {"files": documents.FILES_SO_FAR, "heads": HEADS}
-    return tuple(kept.get(c.name, Check(c.name, c.needs, _not_yet)) for c in checks)
-
-
-def _goes_on(case: Case) -> bool:
-    """Tell whether nothing in a run's folder says that it ended: no entry, no head, no result."""
-    view = case.view
-    if view.side or view.checkpoints or view.result_text:
-        return False
-    try:
-        return not case.ledger_index.ended
-    except SecureFglError:  # the step "files" says what is wrong with the plan
-        return False
-
-
-def _not_yet(case: Case) -> str:
-    raise NotChecked("the ledgers record no end of the run, and may still grow")
+    return (*(_own_side(case) if case.view.side else EVIDENCE), *more)
 
 
 def _own_side(case: Case) -> tuple[Check, ...]:

@@ -4,7 +4,6 @@ files -> plan -> roster -> approvals -> chain -> tree -> plan_vs_ledger -> recei
 keys -> budget -> result -> witnesses -> captured -> report -> heads
 
 Of one party's side the same steps look at what it alone can show, and ``others`` names the rest.
-Of a run whose ledgers record no end, steps that compare ledgers are NOT CHECKED.
 
 Two statements are kept apart. *Integrity*: nothing recorded was changed; this is what the steps
 show. *Completeness*: everything sent was recorded; it rests on the gateway being the only way out.
@@ -14,7 +13,7 @@ from __future__ import annotations
 
 from audits.checks.outcome import CAPTURED
 from audits.checks.renderings import REPORT
-from audits.evidence.own_files import EVIDENCE, HEADS, evidence, so_far
+from audits.evidence.own_files import EVIDENCE, HEADS, evidence
 from audits.evidence.run_files import RunView
 from audits.evidence.steps import Case, Check, Status, Step, Verification, run_checks
 
@@ -37,4 +36,4 @@ def verify(view: RunView) -> Verification:
 
 def checks_of(case: Case) -> tuple[Check, ...]:
     """Return all steps of a case, in order."""
-    return (*evidence(case), *so_far(case, (CAPTURED, REPORT, HEADS)))
+    return (*evidence(case), CAPTURED, REPORT, HEADS)

@@ -143,7 +143,7 @@ def _tell(outcome: Verification, format: Format) -> int:
         steps = [
             {"name": s.name, "status": str(s.status), "detail": s.detail} for s in outcome.steps
         ]
-        told = {"ok": outcome.ok, "verdict": outcome.verdict}
+        told = {"ok": outcome.ok and not outcome.so_far, "verdict": outcome.verdict}
         words = {"integrity": integrity, "completeness": completeness}
         print_json({**told, "failed": failed.name if failed else None, **words, "steps": steps})
     else:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from audits.checks.bundle import verify_run
 from audits.evidence.steps import Status
 from audits.evidence.verify import verify
 from audits.report.build import build_report
 from audits.report.models import Dropouts
+from protocols.errors import EvidenceError
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort
+from secure_fgl.attack_inputs.replayed import verified
+from secure_fgl.store.finished_run import Run
 from tests.audits.forging import forge, rewrite
 from tests.audits.lies import drop
 from tests.audits.toy_run import AGGREGATOR, CLIENTS, Answer, Bus, Given, run_toy, save
@@ -91,14 +96,37 @@ def test_a_run_that_goes_on_states_how_far_it_holds(tmp_path: Path) -> None:
     whole = replace(bus.toy.view(reports=False), metrics_text=b"")
     early = b"".join(lines(whole, CLIENTS[0])[:-3])
     view = with_ledger(whole, CLIENTS[0], early)
-    found = verify(view)
+    found = verify_run(view)
     assert found.ok, found.failed
     count = sum(data.count(b"\n") for data in view.ledgers.values())
     assert found.verdict == f"no end recorded: 2 rounds, {count} entries verified so far"
     assert step(found, "plan_vs_ledger") is Status.OK
     assert {step(found, name) for name in ("tree", "receipts", "report")} == {Status.NOT_CHECKED}
-    shown = invoke("audit", "verify", save(view, tmp_path / "run"))
+    path = save(view, tmp_path / "run")
+    shown = invoke("audit", "verify", path)
     assert shown.exit_code == 4 and "Verdict: no end recorded: 2 rounds" in shown.stdout
     assert "Integrity: no end recorded: 2 rounds" in " ".join(shown.stdout.split())
-    fails_at("chain", with_ledger(view, CLIENTS[0], early.replace(b"release", b"receipt", 1)))
-    fails_at("files", replace(run_toy(rounds=1).view(), checkpoints={}))
+    assert json.loads(invoke("audit", "verify", path, "--format", "json").stdout)["ok"] is False
+    forged = with_ledger(view, CLIENTS[0], early.replace(b"release", b"receipt", 1))
+    broken = verify_run(forged)
+    assert broken.verdict == "FAILED at chain" and not broken.so_far
+    ended = verify_run(replace(run_toy(rounds=1).view(), checkpoints={}))
+    assert ended.verdict == "FAILED at files"
+
+
+def test_nothing_but_verify_takes_a_run_without_an_end(tmp_path: Path) -> None:
+    """Whoever takes away all ends, heads and the result of a finished run gains nothing by it."""
+    whole = run_toy(rounds=1).view()
+    ledgers = {
+        name: b"".join(line for line in data.splitlines(keepends=True) if b'"close"' not in line)
+        for name, data in whole.ledgers.items()
+    }
+    view = replace(whole, ledgers=ledgers, checkpoints={}, result_text=b"", metrics_text=b"")
+    assert verify_run(view).so_far  # the control: this one is read as a run that goes on
+    fails_at("files", view)
+    assert build_report(view).verdict_strip[5].state == "FAIL"
+    run = Run(save(view, tmp_path / "run"))
+    with pytest.raises(EvidenceError, match="files"):
+        verified(run)
+    shown = invoke("audit", "attack", run.path)
+    assert shown.exit_code == 5
