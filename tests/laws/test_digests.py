@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize("policy", ["masks", "pilot", "unsafe_plaintext"])
 def test_the_banks_end_with_the_recorded_model(policy: str) -> None:
     if "banks" not in known():
-        pytest.skip(f"no digests were recorded on a machine of this kind ({machine()})")
+        pytest.skip(f"no digest of banks was recorded on this kind of machine ({machine()})")
     assert digest("banks", policy) == known()["banks"][policy]
 
 
